@@ -1,0 +1,117 @@
+/* file.c - POSIX side of file.h. The one piece of process-wide state is the name of the temporary file in
+ * flight, which a SIGINT handler must be able to remove. */
+#include "core/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char partial[4096]; /* lint: allow-static (signal handler needs it; one writer thread) */
+
+Status file_map(const char *path, FileMap *out, Error *e) {
+    *out = (FileMap){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return fail(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    struct stat st;
+    Status status = OK;
+    if (fstat(fd, &st)) {
+        status = fail(e, ERR_IO, "%s: cannot stat: %s", path, strerror(errno));
+    } else if (!S_ISREG(st.st_mode)) {
+        status = fail(e, ERR_IO, "%s: not a regular file", path);
+    } else if (st.st_size > 0) {
+        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED) status = fail(e, ERR_IO, "%s: cannot map: %s", path, strerror(errno));
+        else *out = (FileMap){p, (size_t)st.st_size};
+    }
+    close(fd);
+    return status;
+}
+
+void file_unmap(FileMap *map) {
+    if (map->data) munmap((void *)(uintptr_t)map->data, map->size);
+    *map = (FileMap){0};
+}
+
+Status file_read(const char *path, char **data, size_t *size, Error *e) {
+    FileMap map;
+    TRY(file_map(path, &map, e));
+    char *copy = malloc(map.size + 1);
+    if (copy) {
+        if (map.size) memcpy(copy, map.data, map.size);
+        copy[map.size] = 0;
+    }
+    *data = copy;
+    if (size) *size = map.size;
+    size_t bytes = map.size;
+    file_unmap(&map);
+    return copy ? OK : fail(e, ERR_MEMORY, "%s: out of memory reading %zu bytes", path, bytes);
+}
+
+static Status write_all(int fd, const char *name, const char *data, size_t size, Error *e) {
+    while (size) {
+        ssize_t n = write(fd, data, size);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return fail(e, ERR_IO, "%s: cannot write: %s", name, strerror(n ? errno : ENOSPC));
+        data += n;
+        size -= (size_t)n;
+    }
+    if (fsync(fd) && errno != EINVAL && errno != EROFS)
+        return fail(e, ERR_IO, "%s: cannot flush to disk: %s", name, strerror(errno));
+    return OK;
+}
+
+Status file_write_atomic(const char *path, const void *data, size_t size, bool overwrite, Error *e) {
+    if (!overwrite && file_exists(path)) return fail(e, ERR_USAGE, "%s: exists; give -y to overwrite", path);
+    if (file_is_dir(path)) return fail(e, ERR_IO, "%s: is a folder, expected a file name", path);
+    if (snprintf(partial, sizeof partial, "%s.tmp-%ld", path, (long)getpid()) >= (int)sizeof partial) {
+        partial[0] = 0;
+        return fail(e, ERR_IO, "%s: path is too long", path);
+    }
+    int fd = open(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        partial[0] = 0;
+        return fail(e, ERR_IO, "%s: cannot create: %s", path, strerror(errno));
+    }
+    Status status = write_all(fd, path, data, size, e);
+    if (close(fd) && status == OK) status = fail(e, ERR_IO, "%s: cannot close: %s", path, strerror(errno));
+    if (status == OK && !overwrite && link(partial, path)) {
+        /* link() refuses an existing name atomically; file systems without hard links fall back to rename */
+        if (errno == EEXIST) status = fail(e, ERR_USAGE, "%s: exists; give -y to overwrite", path);
+        else if (rename(partial, path)) status = fail(e, ERR_IO, "%s: cannot rename: %s", path, strerror(errno));
+    } else if (status == OK && overwrite && rename(partial, path)) {
+        status = fail(e, ERR_IO, "%s: cannot rename: %s", path, strerror(errno));
+    }
+    unlink(partial); /* after link() the second name; after rename() it is already gone */
+    partial[0] = 0;
+    return status;
+}
+
+void file_remove_partial(void) {
+    if (partial[0]) unlink(partial);
+}
+
+bool file_exists(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+bool file_is_dir(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+char *file_join(const char *folder, const char *name) {
+    size_t a = strlen(folder), b = strlen(name);
+    char *out = malloc(a + b + 2);
+    if (!out) return NULL;
+    memcpy(out, folder, a);
+    if (a && folder[a - 1] != '/') out[a++] = '/';
+    memcpy(out + a, name, b + 1);
+    return out;
+}
