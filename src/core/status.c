@@ -26,6 +26,9 @@ Status because(Error *e, const char *format, ...) {
     int used = vsnprintf(e->text, sizeof e->text, format, args);
     va_end(args);
     size_t at = used < 0 ? 0 : (size_t)used < sizeof e->text ? (size_t)used : sizeof e->text - 1;
-    snprintf(e->text + at, sizeof e->text - at, ": %.*s", (int)(sizeof tail - 1), tail);
+    const char *join[] = {": ", tail};
+    for (int i = 0; i < 2; i++)
+        for (const char *c = join[i]; *c && at < sizeof e->text - 1;) e->text[at++] = *c++;
+    e->text[at] = 0;
     return e->code;
 }
