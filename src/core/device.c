@@ -1,0 +1,59 @@
+/* device.c - the cpu and the dry device of device.h. */
+#include "core/device.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static Status map(size_t size, int protection, void **out, Error *e) {
+    *out = NULL;
+    if (!size) return OK;
+    void *p = mmap(NULL, size, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return fail(e, ERR_MEMORY, "out of memory: cannot reserve %zu bytes: %s", size, strerror(errno));
+    *out = p;
+    return OK;
+}
+
+static Status cpu_reserve(Device *d, size_t size, void **out, Error *e) {
+    (void)d;
+    return map(size, PROT_READ | PROT_WRITE, out, e);
+}
+
+static Status dry_reserve(Device *d, size_t size, void **out, Error *e) {
+    (void)d;
+    return map(size, PROT_NONE, out, e);
+}
+
+static void cpu_release(Device *d, void *address, size_t size) {
+    (void)d;
+    if (address) munmap(address, size);
+}
+
+static Status cpu_copy(Device *d, void *to, const void *from, size_t size, Error *e) {
+    (void)d, (void)e;
+    if (size) memcpy(to, from, size);
+    return OK;
+}
+
+static Status dry_copy(Device *d, void *to, const void *from, size_t size, Error *e) {
+    (void)d, (void)to, (void)from, (void)size, (void)e;
+    return OK;
+}
+
+static void cpu_discard(Device *d, void *address, size_t size) {
+    (void)d;
+    if (size) madvise(address, size, MADV_DONTNEED);
+}
+
+static void dry_discard(Device *d, void *address, size_t size) { (void)d, (void)address, (void)size; }
+
+Device device_cpu(void) {
+    return (Device){.name = "cpu", .reserve = cpu_reserve, .release = cpu_release, .upload = cpu_copy,
+                    .download = cpu_copy, .discard = cpu_discard};
+}
+
+Device device_dry(void) {
+    return (Device){.name = "dry", .reserve = dry_reserve, .release = cpu_release, .upload = dry_copy,
+                    .download = dry_copy, .discard = dry_discard};
+}

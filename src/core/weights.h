@@ -1,0 +1,98 @@
+/* weights.h - the tensors of one component's files, and how they become a model's Weights.
+ *
+ * A component folder holds one *.safetensors or an index with shards. weights_open() maps them and checks headers
+ * and index; nothing is read beyond the headers. A model describes what it wants as Bind rows: on-disk name ->
+ * destination, shape, transform. weights_bind() resolves all rows and reports every missing, mis-shaped and unused
+ * tensor at once. Rows are kept: a resident tensor can be re-read from its file later, and another file layout is
+ * another set of rows.
+ *
+ * On the CPU a plain matrix stays where it is mapped, in its disk dtype (Weight.w points into the file, perhaps
+ * unaligned: kernels widen tiles with memcpy-style loads); small vectors and transformed tensors are copied into the
+ * component's region in the compute dtype. On CUDA everything is copied.
+ * Easy to get wrong: the mapped bytes are disk dtype; the value an op must use is that value rounded to
+ * Weight.round (bf16 compute on an F32 file rounds to nearest even, as torch_dtype= does). */
+#ifndef WEIGHTS_H
+#define WEIGHTS_H
+
+#include "core/arena.h"
+#include "core/tensor.h"
+
+#include <stdbool.h>
+
+/* What linear, conv and embed take. Vectors for norms are plain Tensors in the compute dtype (bind_vector). */
+typedef struct Weight {
+    Tensor w;          /* [N,K], [Cout,kh,kw,Cin] or [rows,D]; dtype as stored in memory */
+    Tensor bias;       /* [N] in the compute dtype, or absent */
+    Tensor scale;      /* quantised storage only; absent: refused until fp8 exists */
+    DType round;       /* compute dtype: values are rounded to it before use */
+    void *lora;        /* slot, NULL */
+    uint32_t version;  /* bumped when the bytes change; caches of packed forms carry it */
+    const char *name;  /* on-disk name, for messages */
+} Weight;
+
+typedef enum Transform {
+    BIND_PLAIN,       /* as stored */
+    BIND_OIHW_OHWI,   /* convolution weight to channels last */
+    BIND_SWAP_HALVES, /* rows [N/2..N) first */
+    BIND_PLUS_ONE,    /* Gemma norms: 1 + w, in f32, before rounding to the compute dtype */
+    BIND_SQUEEZE,     /* trailing 1x1 of an attention convolution [N,K,1,1] dropped */
+} Transform;
+
+typedef enum BindTarget { BIND_MATRIX, BIND_BIAS, BIND_VECTOR } BindTarget;
+
+typedef struct BindRow {
+    char *name;                 /* full on-disk name */
+    Weight *weight;             /* BIND_MATRIX, BIND_BIAS: into w / bias */
+    Tensor *vector;             /* BIND_VECTOR */
+    BindTarget target;
+    Transform transform;
+    int rank;
+    int64_t shape[TENSOR_MAX_RANK]; /* expected on disk, after row selection */
+    int64_t row_start;          /* first row taken from the file's tensor (packed files); 0 */
+    int64_t file_rows;          /* rows of the file's tensor; 0: same as shape[0] */
+    bool optional;              /* absent in the file is allowed: destination stays absent */
+} BindRow;
+
+typedef struct Bind {
+    BindRow *rows; /* malloc'd */
+    int count, cap;
+    bool failed;   /* out of memory while adding; weights_bind reports it */
+    const char *prefix; /* prepended to every name; may be "" */
+} Bind;
+
+/* linear with [out,in] weight NAME.weight and, when bias, NAME.bias [out]. Name is printf-formatted. */
+void bind_linear(Bind *b, Weight *w, int64_t out, int64_t in, bool bias, const char *format, ...)
+    __attribute__((format(printf, 6, 7)));
+/* convolution NAME.weight [out,in,k,k] -> OHWI, NAME.bias [out]. */
+void bind_conv(Bind *b, Weight *w, int64_t out, int64_t in, int64_t k, const char *format, ...)
+    __attribute__((format(printf, 6, 7)));
+/* one matrix by its full name (embedding tables). */
+void bind_matrix(Bind *b, Weight *w, int64_t rows, int64_t cols, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+/* one vector by its full name. */
+void bind_vector(Bind *b, Tensor *t, int64_t n, Transform transform, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+BindRow *bind_last(Bind *b); /* to set optional, row_start, file_rows, transform; NULL after a failure */
+void bind_free(Bind *b);
+
+typedef struct WeightFiles WeightFiles; /* mapped shards and their name table */
+
+/* folder: a component folder ("DIR/transformer"). stem: "diffusion_pytorch_model" or "model"; *.fp16.safetensors
+ * variants are found when the plain name is absent. ERR_MODEL names what is missing or wrong. */
+Status weights_open(const char *folder, WeightFiles **out, Error *e);
+void weights_close(WeightFiles *f);
+int weights_count(const WeightFiles *f);
+/* i-th tensor in name order; the returned name lives as long as f. data NULL is never returned. */
+void weights_at(const WeightFiles *f, int i, const char **name, Tensor *t, const char **file);
+/* NULL-safe lookup; false when there is no such tensor. Tensor ranks above TENSOR_MAX_RANK never match. */
+bool weights_find(const WeightFiles *f, const char *name, Tensor *t);
+
+/* Bytes of region that weights_bind will use for these rows with this compute dtype (the plan). */
+Status weights_measure(const WeightFiles *f, const Bind *b, DType compute, size_t *region, size_t *mapped, Error *e);
+/* Resolves every row; copies what must be copied into region (device of the arena). Names every missing, mis-shaped and
+ * unused tensor in one message (the first few of each, then a count). Unused tensors listed in `ignore` (NULL-ended
+ * prefixes) are fine. With a dry region only addresses are assigned. */
+Status weights_bind(const WeightFiles *f, const Bind *b, DType compute, Arena *region, const char *const *ignore,
+                    Error *e);
+
+#endif

@@ -1,0 +1,21 @@
+/* attention.h - contract of the attention ops.
+ *
+ * q [Tq,H,E], k [Tk,Hk,E], v [Tk,Hk,E], o [Tq,H,E]: views with any token and head strides, E contiguous, one dtype
+ * (F32 or BF16). H is a multiple of Hk (grouped queries: head h reads k/v head h / (H/Hk)). o must alias nothing.
+ * Promise BOUNDED against fp64: error at most twice that of the naive computation in the same precision. */
+#ifndef KERNELS_ATTENTION_H
+#define KERNELS_ATTENTION_H
+
+#include "core/tensor.h"
+
+typedef enum AttentionMask { MASK_NONE, MASK_CAUSAL } AttentionMask;
+
+/* o = r(softmax(scale q.k^T) v): the flash form, f32 scores, no rounding between (PyTorch's SDPA). For BF16 the
+ * probabilities are rounded to bf16 before the second product, as cuDNN does. scale is 1/sqrt(E) computed in double. */
+typedef struct Attention { Tensor o, q, k, v; float scale; int32_t mask; } Attention;
+
+/* The eager form: s = r(q.k^T * scale) (scale 1: T5), + bias r(s + bias[h,q,k]), softmax in f32, r, product with v, r.
+ * bias [H,Tq,Tk] or absent. Softmax rows are EXACT given the scores. */
+typedef struct AttentionEager { Tensor o, q, k, v, bias; float scale; } AttentionEager;
+
+#endif

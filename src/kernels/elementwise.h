@@ -1,0 +1,55 @@
+/* elementwise.h - contract of the ops without a reduction: activations, residuals, time embedding, CFG, solver step,
+ * latent scaling, RGB conversion.
+ *
+ * Tensors are F32 or BF16, all of an op's float tensors of one dtype unless said; any strides whose last dimension
+ * is contiguous; outputs may alias the input of the same shape element for element. All maths in f32 with separate
+ * roundings to the dtype wherever "r(...)" is written (identity for F32); no fma except where fmaf is written.
+ * Promise EXACT. Unary functions on BF16 go through the 65,536-entry tables recorded on the GPU (kernels/unary.h). */
+#ifndef KERNELS_ELEMENTWISE_H
+#define KERNELS_ELEMENTWISE_H
+
+#include "core/tensor.h"
+
+typedef enum ActKind {
+    ACT_NONE,
+    ACT_SILU,       /* r(x / (1 + exp(-x))) */
+    ACT_GELU_TANH,  /* r(0.5 x (1 + tanh(k (x + 0.044715 x^3)))), one op, f32 inside */
+    ACT_GELU_ERF,   /* r(0.5 x (1 + erf(x / sqrt 2))) */
+    ACT_GELU_NEW,   /* op by op as transformers' NewGELUActivation: r(0.5x) * r(1 + r(tanh(r(k r(x + r(0.044715 r(x^3))))))) */
+    ACT_QUICK_GELU, /* r(x * r(sigmoid(r(1.702 x)))) */
+    ACT_RELU,
+} ActKind;
+
+/* y = act(x). */
+typedef struct Act { Tensor y, x; int32_t kind; } Act;
+/* y = r(act(a) * b), act(a) rounded first. */
+typedef struct ActMul { Tensor y, a, b; int32_t kind; } ActMul;
+/* y = r(a + b). b has a's shape, or is one row [D] for all. */
+typedef struct Add { Tensor y, a, b; } Add;
+
+/* y = r(residual + r(gate * x)); without gate r(residual + x). gate: one row [D]; per token [T,1]; or full [T,D].
+ * y takes residual's strides (a transposed residual, strides (1, T), stays transposed). */
+typedef struct ResidualGate { Tensor y, residual, x, gate; } ResidualGate;
+
+/* Sinusoidal embedding, cosines first: y[0,i] = r(cos(t f_i)), y[0,half+i] = r(sin(t f_i)),
+ * f_i = exp(-ln(max_period) i / half), all f32 as diffusers' get_timestep_embedding(flip_sin_to_cos=True,
+ * downscale_freq_shift=0). y [1, 2 half]; t F32 [1] in StepParams: the timestep after the model's own roundings. */
+typedef struct TimeEmbed { Tensor y, t; float max_period; } TimeEmbed;
+
+/* y = r(neg + r(scale * r(pos - neg))); scale F32 [1] in StepParams. */
+typedef struct CfgCombine { Tensor y, pos, neg, scale; } CfgCombine;
+
+/* Flow-match Euler step. BF16: y = r(x + r(v * r(dt))): dt is rounded to bf16 first, the sum is f32 (a zero-dim
+ * tensor does not promote in PyTorch). F32: y = x + v*dt, two roundings. dt F32 [1] in StepParams. */
+typedef struct EulerStep { Tensor y, x, v, dt; } EulerStep;
+
+/* y = r(r(x * mul) + add): latents before the VAE decoder (mul = fl32(1/scaling_factor), add = shift_factor). */
+typedef struct Affine { Tensor y, x; float mul, add; } Affine;
+
+/* y U8 [Y,X,3] = round_half_even(255 * clamp(r(r(0.5 x) + 0.5), 0, 1)); x [Y,X,3]. NaN gives 0. */
+typedef struct ToRgb8 { Tensor y, x; } ToRgb8;
+
+/* y I32 [1] = number of NaN and infinite elements of x. */
+typedef struct CountNonfinite { Tensor y, x; } CountNonfinite;
+
+#endif

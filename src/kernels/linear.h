@@ -1,0 +1,38 @@
+/* linear.h - products with a weight matrix: contract of linear, linear_many, linear_gelu.
+ *
+ *   y[M,N] = x[M,K] . w[N,K]^T (+ bias[N])
+ *
+ * x and y: F32 or BF16, the same dtype; last dimension contiguous, rows may be strided (a slice of a wider
+ * buffer). More than two dimensions are flattened to rows. w and bias are Weights in any of F32, BF16, F16;
+ * their values are first rounded to Weight.round (core/weights.h), the component's compute dtype.
+ * Sums in f32. Promise BOUNDED: at most twice the error of the naive f32-accumulating product against fp64.
+ * Rounding: BIAS_FUSED adds the bias to the f32 sum, one rounding; BIAS_AFTER rounds the sum, adds, rounds again
+ * (PyTorch on a non-contiguous 3-D input, and all its convolutions). y must not alias x. */
+#ifndef KERNELS_LINEAR_H
+#define KERNELS_LINEAR_H
+
+#include "core/tensor.h"
+
+struct Weight;
+
+enum { BIAS_FUSED = 0, BIAS_AFTER = 1 };
+enum { LINEAR_MANY_MAX = 4 };
+
+typedef struct Linear {
+    Tensor y, x;
+    const struct Weight *w;
+    int32_t bias_mode;
+} Linear;
+
+/* The same x through several weights (Q, K, V). Unused outputs are absent, their weights NULL. Each y[i] has the
+ * bits of linear{y[i], x, w[i]}: packing is the implementation's business. */
+typedef struct LinearMany {
+    Tensor y[LINEAR_MANY_MAX], x;
+    const struct Weight *w[LINEAR_MANY_MAX];
+    int32_t bias_mode;
+} LinearMany;
+
+/* y = gelu_tanh(linear(x)): the product is rounded to y's dtype, then the activation, rounded again (the chain that
+ * eager PyTorch runs; an epilogue that skips the first rounding belongs to a gated family). Args: Linear. */
+
+#endif

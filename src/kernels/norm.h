@@ -1,0 +1,40 @@
+/* norm.h - contract of the normalisations and of the composites that start with one.
+ *
+ * Rows are the last dimension, contiguous; other dimensions may be strided. F32 or BF16, statistics in f32.
+ * r(...) rounds to the dtype (identity for F32). Promise EXACT among CUDA variants and with eager PyTorch on the
+ * reference profile (reduction order: LIBRARIES, "Norms"); the CPU table sums in its own order and may differ in at
+ * most 1e-3 of the elements by one bf16 ulp. groupnorm is BOUNDED. Outputs may alias x where shapes agree. */
+#ifndef KERNELS_NORM_H
+#define KERNELS_NORM_H
+
+#include "core/tensor.h"
+
+/* y = r(fma(w, n, b)), n = (x - mean) rsqrt(var + eps), var = mean((x - mean)^2). w, b [D]. */
+typedef struct LayerNorm { Tensor y, x, w, b; float eps; } LayerNorm;
+
+/* adaLN: y = r(r(r(n) * r(1 + scale)) + shift), n as above without affine. scale, shift: one row [D], or [T,D]; shift
+ * may be absent. */
+typedef struct LnModulate { Tensor y, x, scale, shift; float eps; } LnModulate;
+
+typedef enum RmsForm {
+    RMS_ONCE,  /* torch.nn.RMSNorm: r(w * (x * rsqrt(mean(x^2) + eps))) */
+    RMS_TWICE, /* T5LayerNorm: r(r(x * rsqrt(mean(x^2) + eps)) * w) */
+} RmsForm;
+/* w [D] or absent. */
+typedef struct RmsNorm { Tensor y, x, w; float eps; int32_t form; } RmsNorm;
+
+typedef enum RopeForm {
+    ROPE_NONE,
+    ROPE_INTERLEAVED, /* pairs (2i, 2i+1): y0 = x0 c - x1 s, y1 = x1 c + x0 s; f32 products and sum rounded
+                         separately (no fma), one rounding to the dtype */
+    ROPE_HALF,        /* pairs (i, i + E/2) */
+} RopeForm;
+/* Per-head QK norm, then RoPE: q [T,H,E], k [T,Hk,E] (any token and head strides), yq, yk likewise (rows of a joint
+ * buffer). n = RMS_ONCE with wq, wk [E], rounded; then RoPE with F32 cos, sin [T, E/2] (absent: ROPE_NONE). */
+typedef struct QkNormRopeHead { Tensor yq, yk, q, k, wq, wk, cos, sin; float eps; int32_t rope; } QkNormRopeHead;
+
+/* x, y [Y,X,C] channels last; C/groups channels a group, statistics over Y, X and the group; y = r(n * w + b) with
+ * w, b [C] of x's dtype. groupnorm_silu (same args): y = r(silu(r(n * w + b))). */
+typedef struct GroupNorm { Tensor y, x, w, b; float eps; int32_t groups; } GroupNorm;
+
+#endif

@@ -1,0 +1,152 @@
+/* ops.h - the list of operations, the table that says who runs them, and Exec, all that an op may touch.
+ *
+ * Models call op_<name>(x, &(Args){...}) and never mention devices or fusion. An op resolves its signature (shapes,
+ * strides, dtypes, scalars) to a Call once; afterwards it is one lookup. The table (Ops) is a value: a fusion family
+ * prepends variants on a copy. With x->dry nothing runs: the signature is recorded and scratch is reserved and freed,
+ * so that the peaks of the arenas are the plan.
+ * Easy to get wrong: args structs begin with their Tensors, outputs first, then Weight pointers, then 4-byte scalars,
+ * in the numbers the OPS list states; step-varying values never stand in args, only in StepParams tensors. */
+#ifndef OPS_H
+#define OPS_H
+
+#include "core/arena.h"
+#include "core/weights.h"
+#include "kernels/attention.h"
+#include "kernels/conv.h"
+#include "kernels/elementwise.h"
+#include "kernels/linear.h"
+#include "kernels/move.h"
+#include "kernels/norm.h"
+
+/* X(name, args struct, outputs, inputs, weights, scalars, promise) */
+#define OPS(X)                                                                                           \
+    X(copy, Copy, 1, 1, 0, 0, EXACT)                                                                     \
+    X(embed, Embed, 1, 1, 1, 0, EXACT)                                                                   \
+    X(rel_bias, RelBias, 1, 0, 1, 1, EXACT)                                                              \
+    X(pack, Pack, 1, 1, 0, 0, EXACT)                                                                     \
+    X(unpack, Unpack, 1, 1, 0, 0, EXACT)                                                                 \
+    X(linear, Linear, 1, 1, 1, 1, BOUNDED)                                                               \
+    X(linear_many, LinearMany, 4, 1, 4, 1, BOUNDED)                                                      \
+    X(linear_gelu, Linear, 1, 1, 1, 1, BOUNDED)                                                          \
+    X(act, Act, 1, 1, 0, 1, EXACT)                                                                       \
+    X(act_mul, ActMul, 1, 2, 0, 1, EXACT)                                                                \
+    X(add, Add, 1, 2, 0, 0, EXACT)                                                                       \
+    X(residual_gate, ResidualGate, 1, 3, 0, 0, EXACT)                                                    \
+    X(layernorm, LayerNorm, 1, 3, 0, 1, EXACT)                                                           \
+    X(ln_modulate, LnModulate, 1, 3, 0, 1, EXACT)                                                        \
+    X(rmsnorm, RmsNorm, 1, 2, 0, 2, EXACT)                                                               \
+    X(qk_norm_rope_head, QkNormRopeHead, 2, 6, 0, 2, EXACT)                                              \
+    X(attention, Attention, 1, 3, 0, 2, BOUNDED)                                                         \
+    X(attention_eager, AttentionEager, 1, 4, 0, 1, BOUNDED)                                              \
+    X(time_embed, TimeEmbed, 1, 1, 0, 1, EXACT)                                                          \
+    X(cfg_combine, CfgCombine, 1, 3, 0, 0, EXACT)                                                        \
+    X(euler_step, EulerStep, 1, 3, 0, 0, EXACT)                                                          \
+    X(affine, Affine, 1, 1, 0, 2, EXACT)                                                                 \
+    X(to_rgb8, ToRgb8, 1, 1, 0, 0, EXACT)                                                                \
+    X(count_nonfinite, CountNonfinite, 1, 1, 0, 0, EXACT)                                                \
+    X(conv2d, Conv2d, 1, 1, 1, 5, BOUNDED)                                                               \
+    X(upsample_conv, Conv2d, 1, 1, 1, 5, BOUNDED)                                                        \
+    X(groupnorm, GroupNorm, 1, 3, 0, 2, BOUNDED)                                                         \
+    X(groupnorm_silu, GroupNorm, 1, 3, 0, 2, BOUNDED)
+
+typedef enum OpId {
+#define X(name, args, no, ni, nw, ns, promise) OP_##name,
+    OPS(X)
+#undef X
+    OP_COUNT
+} OpId;
+
+typedef enum Promise { EXACT, BOUNDED } Promise;
+
+typedef struct OpInfo {
+    const char *name;
+    int outputs, inputs, weights, scalars;
+    Promise promise;
+} OpInfo;
+
+const OpInfo *ops_info(OpId op);
+
+typedef struct Exec Exec;
+
+/* One way to run an op. The reference of a table stands last in its list and accepts everything the contract allows. */
+typedef struct Impl {
+    OpId op;
+    const char *name;                                              /* "cpu", "cuda", "cuda_sm90_fused" */
+    Status (*run)(Exec *x, const void *args);
+    size_t (*scratch)(const Exec *x, const void *args);            /* bytes of x->scratch; NULL: none */
+    bool (*accepts)(const void *args, char *why, size_t size);     /* NULL: everything */
+} Impl;
+
+enum { OPS_MAX_VARIANTS = 6 };
+
+/* The table of one component. A value: copying it is how a family is tried. */
+typedef struct Ops {
+    const Impl *impl[OP_COUNT][OPS_MAX_VARIANTS]; /* in order of preference, reference last */
+    int count[OP_COUNT];
+    uint32_t epoch; /* bumped by every mount and unmount; calls carry it */
+} Ops;
+
+void ops_append(Ops *ops, const Impl *impls, int count);   /* at the end of each op's list */
+void ops_cpu(Ops *ops);                                    /* kernels/registry.c: the CPU table */
+
+/* A resolved signature: who runs it, and how often it ran. */
+typedef struct Call {
+    uint64_t key;
+    const Impl *impl;
+    OpId op;
+    uint32_t epoch;
+    uint64_t count;
+    size_t scratch;
+} Call;
+
+typedef struct Calls {
+    Call *slot; /* open addressing, power-of-two capacity, malloc'd; impl NULL = free */
+    size_t capacity, used;
+} Calls;
+
+void calls_free(Calls *calls);
+uint64_t calls_count(const Calls *calls, OpId op); /* runs of one op over all signatures */
+
+/* Called with named intermediate tensors: dumps, tests. NULL most of the time. */
+typedef struct Tap {
+    Status (*see)(struct Tap *tap, Exec *x, const char *name, Tensor t);
+} Tap;
+
+struct Unary; /* kernels/unary.h: recorded bf16 function tables of the CPU table */
+
+/* All that an op may touch besides its arguments. One owner thread; never shared. */
+struct Exec {
+    const Ops *ops;
+    Device *device;
+    Calls *calls;
+    Arena *work;    /* activations */
+    Arena *scratch; /* inside one op; reset after each */
+    Error *error;
+    DType dtype;    /* compute dtype of the component: F32 or BF16 */
+    bool dry;
+    const struct Unary *unary;
+    Tap *tap;
+    const volatile int *interrupted; /* set by the signal handler; checked between ops */
+};
+
+/* Work-arena tensor of x->dtype: exec_new(x, T, D). */
+Tensor exec_tensor(Exec *x, DType dtype, int rank, const int64_t *shape);
+#define exec_new(x, ...)                                                                                 \
+    exec_tensor(x, (x)->dtype, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
+#define exec_new_as(x, dtype, ...)                                                                       \
+    exec_tensor(x, dtype, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
+
+/* Host bytes into a contiguous tensor and back; no-ops when dry. */
+Status exec_upload(Exec *x, Tensor to, const void *from);
+Status exec_download(Exec *x, void *to, Tensor from);
+Status exec_tap(Exec *x, const char *name, Tensor t);   /* name may be formatted by exec_tapf */
+Status exec_tapf(Exec *x, Tensor t, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+Status op_run(Exec *x, OpId op, const void *args);
+
+#define X(name, args, no, ni, nw, ns, promise)                                                           \
+    static inline Status op_##name(Exec *x, const args *a) { return op_run(x, OP_##name, a); }
+OPS(X)
+#undef X
+
+#endif
