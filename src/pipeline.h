@@ -1,0 +1,76 @@
+/* pipeline.h - a model folder made ready on a device, and jobs rendered with it: tokens, plan, text encoders, denoise
+ * loop, VAE, RGB.
+ *
+ * Knows models through ModelOps (model.h) only. Prints nothing: progress goes through a callback, everything else is
+ * returned. Defaults are the model's own (its diffusers pipeline's), filled in by pipeline_resolve.
+ * Easy to get wrong: a Job's negative prompt NULL means "none given"; "" is a negative prompt. True CFG runs only
+ * when cfg_scale > 1 and a negative prompt is given. */
+#ifndef PIPELINE_H
+#define PIPELINE_H
+
+#include "core/status.h"
+#include "core/tensor.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+typedef struct Pipeline Pipeline;
+
+typedef struct PipelineOptions {
+    const char *model;  /* -m: folder, hub snapshot, or OWNER/NAME */
+    const char *device; /* NULL: chosen; "cpu", "cuda" */
+    DType dtype;        /* DTYPE_NONE: chosen (BF16) */
+    const volatile int *interrupted;
+} PipelineOptions;
+
+typedef struct Inject { const char *name, *file; } Inject;
+
+/* What to make. Zero-initialised fields take the model's default. */
+typedef struct Job {
+    const char *prompt;          /* UTF-8; "" allowed */
+    const char *negative_prompt; /* NULL: none */
+    int width, height;           /* 0: the model's default; multiples of 16 */
+    int steps;                   /* 0: default */
+    double guidance;             /* distilled guidance; < 0: default; refused by models without it */
+    bool guidance_given;
+    double cfg_scale;            /* classifier-free; 0: default 1 */
+    double guidance_scale;       /* diffusers' spelling: what the model's pipeline means by it */
+    bool guidance_scale_given;
+    int max_sequence_length;     /* 0: default (FLUX: 512) */
+    uint64_t seed;
+    const char *dump;            /* folder or NULL */
+    const Inject *inject;
+    int inject_count;
+} Job;
+
+typedef struct Progress {
+    void (*step)(void *user, const char *phase, int done, int total);
+    void *user;
+} Progress;
+
+/* What was made; rgb is malloc'd [height][width][3]. */
+typedef struct Media {
+    uint8_t *rgb;
+    int width, height;
+    double seconds_text, seconds_denoise, seconds_decode;
+} Media;
+
+/* Opens configs, tokenizers and weight headers (maps files, reads no weights). ERR_MODEL names what is missing. */
+Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e);
+void pipeline_close(Pipeline *p);
+const char *pipeline_title(const Pipeline *p);       /* "FLUX.1-dev"-like short name for file names and messages */
+const char *pipeline_device(const Pipeline *p);      /* "cpu" */
+DType pipeline_dtype(const Pipeline *p);
+
+/* Fills defaults into *job and refuses what the model cannot do (ERR_USAGE names option and values). */
+Status pipeline_resolve(const Pipeline *p, Job *job, Error *e);
+/* Writes what --dry-run shows: parameters, token counts and first lost word, sigmas, memory plan. Loads no weights. */
+Status pipeline_describe(Pipeline *p, const Job *resolved, FILE *out, Error *e);
+/* What each encoder will see, for `ditto tokens -m`. */
+Status pipeline_tokens(Pipeline *p, const char *prompt, FILE *out, Error *e);
+/* Renders. Weights are bound on the first call and stay. ERR_NAN names the stage; with job.dump
+ * the latents up to there are kept. */
+Status pipeline_render(Pipeline *p, const Job *resolved, const Progress *progress, Media *out, Error *e);
+void media_free(Media *m);
+
+#endif
