@@ -1,0 +1,184 @@
+/* ops.c - resolution of signatures to Calls, and the few things around a run that every op shares: the dry mode, the
+ * scratch arena, the interrupt flag, absent memory. No arithmetic here, no device either.
+ *
+ * A signature is hashed (64 bits) from op, shapes, strides, dtypes, 16-byte alignment, weight storage and scalars;
+ * pointers stay out, so a block's call is resolved once for all blocks of one shape. */
+#include "ops.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define X(name, args, no, ni, nw, ns, promise)                                                           \
+    _Static_assert(sizeof(args) == (((no) + (ni)) * sizeof(Tensor) + (nw) * sizeof(void *) + (ns) * 4 + 7) / 8 * 8, \
+                   #args ": tensors first, then weights, then 4-byte scalars, as the OPS list counts them");
+OPS(X)
+#undef X
+
+static const OpInfo INFO[OP_COUNT] = {
+#define X(name, args, no, ni, nw, ns, promise) [OP_##name] = {#name, no, ni, nw, ns, promise},
+    OPS(X)
+#undef X
+};
+
+const OpInfo *ops_info(OpId op) { return &INFO[op]; }
+
+void ops_append(Ops *ops, const Impl *impls, int count) {
+    for (int i = 0; i < count; i++)
+        if (ops->count[impls[i].op] < OPS_MAX_VARIANTS) ops->impl[impls[i].op][ops->count[impls[i].op]++] = &impls[i];
+}
+
+/* --- signatures --- */
+
+static uint64_t mix(uint64_t h, uint64_t v) {
+    h ^= v + 0x9e3779b97f4a7c15u + (h << 6) + (h >> 2);
+    h *= 0xff51afd7ed558ccdu;
+    return h ^ (h >> 32);
+}
+
+static uint64_t mix_tensor(uint64_t h, const Tensor *t) {
+    h = mix(h, (uint64_t)t->rank << 8 | (uint64_t)t->dtype);
+    for (int d = 0; d < t->rank; d++) h = mix(mix(h, (uint64_t)t->shape[d]), (uint64_t)t->stride[d]);
+    return h;
+}
+
+static const struct Weight *weight_of(OpId op, const void *args, int i) {
+    const char *at = (const char *)args + (size_t)(INFO[op].outputs + INFO[op].inputs) * sizeof(Tensor);
+    const struct Weight *w;
+    memcpy(&w, at + (size_t)i * sizeof w, sizeof w);
+    return w;
+}
+
+static uint64_t signature(OpId op, uint32_t epoch, const void *args) {
+    const OpInfo *info = &INFO[op];
+    const Tensor *t = args;
+    uint64_t h = mix((uint64_t)op + 1, epoch);
+    for (int i = 0; i < info->outputs + info->inputs; i++) {
+        h = mix_tensor(h, &t[i]);
+        h = mix(h, ((uintptr_t)t[i].data & 15) == 0);
+    }
+    for (int i = 0; i < info->weights; i++) {
+        const struct Weight *w = weight_of(op, args, i);
+        h = mix(h, w != NULL);
+        if (!w) continue;
+        h = mix_tensor(h, &w->w);
+        h = mix(mix(h, (uint64_t)(w->bias.rank != 0)), (uint64_t)w->round);
+    }
+    const char *scalars = (const char *)args + (size_t)(info->outputs + info->inputs) * sizeof(Tensor) +
+                          (size_t)info->weights * sizeof(void *);
+    for (int i = 0; i < info->scalars; i++) {
+        uint32_t v;
+        memcpy(&v, scalars + 4 * i, 4);
+        h = mix(h, v);
+    }
+    return h ? h : 1;
+}
+
+static Call *slot_for(Calls *calls, uint64_t key) {
+    size_t i = key & (calls->capacity - 1);
+    while (calls->slot[i].impl && calls->slot[i].key != key) i = (i + 1) & (calls->capacity - 1);
+    return &calls->slot[i];
+}
+
+static Status grow(Calls *calls, Error *e) {
+    Calls bigger = {.capacity = calls->capacity ? calls->capacity * 2 : 256, .used = calls->used};
+    bigger.slot = calloc(bigger.capacity, sizeof *bigger.slot);
+    if (!bigger.slot) return fail(e, ERR_MEMORY, "out of memory for %zu call signatures", bigger.capacity);
+    for (size_t i = 0; i < calls->capacity; i++)
+        if (calls->slot[i].impl) *slot_for(&bigger, calls->slot[i].key) = calls->slot[i];
+    free(calls->slot);
+    *calls = bigger;
+    return OK;
+}
+
+void calls_free(Calls *calls) {
+    free(calls->slot);
+    *calls = (Calls){0};
+}
+
+uint64_t calls_count(const Calls *calls, OpId op) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < calls->capacity; i++)
+        if (calls->slot[i].impl && calls->slot[i].op == op) n += calls->slot[i].count;
+    return n;
+}
+
+static Status resolve(Exec *x, OpId op, const void *args, Call **out) {
+    uint64_t key = signature(op, x->ops->epoch, args);
+    if (x->calls->used * 2 >= x->calls->capacity) TRY(grow(x->calls, x->error));
+    Call *call = slot_for(x->calls, key);
+    if (!call->impl) {
+        char why[256] = "no implementation";
+        for (int i = 0; i < x->ops->count[op] && !call->impl; i++) {
+            const Impl *impl = x->ops->impl[op][i];
+            if (impl->accepts && !impl->accepts(args, why, sizeof why)) continue;
+            *call = (Call){.key = key, .impl = impl, .op = op, .epoch = x->ops->epoch};
+            call->scratch = impl->scratch ? impl->scratch(x, args) : 0;
+        }
+        if (!call->impl) return fail(x->error, ERR_MODEL, "%s: %s", INFO[op].name, why);
+        x->calls->used++;
+    }
+    *out = call;
+    return OK;
+}
+
+/* --- running --- */
+
+static Status check_memory(Exec *x, OpId op, const void *args) {
+    const Tensor *t = args;
+    for (int i = 0; i < INFO[op].outputs + INFO[op].inputs; i++)
+        if (t[i].rank && !t[i].data && tensor_numel(t[i]))
+            return fail(x->error, ERR_MEMORY, "%s: argument %d has no memory: the %s arena (%zu bytes) is exhausted",
+                        INFO[op].name, i, x->work->name, x->work->capacity);
+    if (!t[0].rank) return fail(x->error, ERR_MODEL, "%s: output has no shape", INFO[op].name);
+    return OK;
+}
+
+Status op_run(Exec *x, OpId op, const void *args) {
+    if (x->interrupted && *x->interrupted) return fail(x->error, ERR_INTERRUPTED, "interrupted");
+    TRY(check_memory(x, op, args));
+    Call *call;
+    TRY(resolve(x, op, args, &call));
+    size_t mark = arena_mark(x->scratch);
+    Status status = OK;
+    if (call->scratch && !arena_push(x->scratch, call->scratch))
+        status = fail(x->error, ERR_MEMORY, "%s: needs %zu bytes of scratch, %zu are left", INFO[op].name,
+                      call->scratch, x->scratch->capacity - mark);
+    arena_reset(x->scratch, mark); /* the implementation pushes its own pieces, at most call->scratch */
+    if (status == OK && !x->dry) {
+        status = call->impl->run(x, args);
+        call->count++;
+    }
+    arena_reset(x->scratch, mark);
+    return status;
+}
+
+/* --- tensors of an Exec --- */
+
+Tensor exec_tensor(Exec *x, DType dtype, int rank, const int64_t *shape) {
+    return arena_tensor(x->work, dtype, rank, shape);
+}
+
+Status exec_upload(Exec *x, Tensor to, const void *from) {
+    if (x->dry) return OK;
+    return x->device->upload(x->device, to.data, from, tensor_bytes(to), x->error);
+}
+
+Status exec_download(Exec *x, void *to, Tensor from) {
+    if (x->dry) return OK;
+    return x->device->download(x->device, to, from.data, tensor_bytes(from), x->error);
+}
+
+Status exec_tap(Exec *x, const char *name, Tensor t) {
+    return x->tap && !x->dry ? x->tap->see(x->tap, x, name, t) : OK;
+}
+
+Status exec_tapf(Exec *x, Tensor t, const char *format, ...) {
+    if (!x->tap || x->dry) return OK;
+    char name[128];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(name, sizeof name, format, args);
+    va_end(args);
+    return exec_tap(x, name, t);
+}
