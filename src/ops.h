@@ -37,7 +37,7 @@
     X(rmsnorm, RmsNorm, 1, 2, 0, 2, EXACT)                                                               \
     X(qk_norm_rope_head, QkNormRopeHead, 2, 6, 0, 2, EXACT)                                              \
     X(attention, Attention, 1, 3, 0, 2, BOUNDED)                                                         \
-    X(attention_eager, AttentionEager, 1, 4, 0, 1, BOUNDED)                                              \
+    X(attention_eager, AttentionEager, 1, 4, 0, 2, BOUNDED)                                              \
     X(time_embed, TimeEmbed, 1, 1, 0, 1, EXACT)                                                          \
     X(cfg_combine, CfgCombine, 1, 3, 0, 0, EXACT)                                                        \
     X(euler_step, EulerStep, 1, 3, 0, 0, EXACT)                                                          \

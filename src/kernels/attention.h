@@ -14,8 +14,9 @@ typedef enum AttentionMask { MASK_NONE, MASK_CAUSAL } AttentionMask;
  * probabilities are rounded to bf16 before the second product, as cuDNN does. scale is 1/sqrt(E) computed in double. */
 typedef struct Attention { Tensor o, q, k, v; float scale; int32_t mask; } Attention;
 
-/* The eager form: s = r(q.k^T * scale) (scale 1: T5), + bias r(s + bias[h,q,k]), softmax in f32, r, product with v, r.
+/* The eager form of transformers: s = r(r(q.k^T) * scale) (scale 1: no second rounding happens), with bias
+ * s = r(s + bias[h,q,k]), MASK_CAUSAL drops keys after the query, softmax in f32, r, product with v, r.
  * bias [H,Tq,Tk] or absent. Softmax rows are EXACT given the scores. */
-typedef struct AttentionEager { Tensor o, q, k, v, bias; float scale; } AttentionEager;
+typedef struct AttentionEager { Tensor o, q, k, v, bias; float scale; int32_t mask; } AttentionEager;
 
 #endif
