@@ -146,6 +146,16 @@ Status json_string(const Json *object, const char *key, const char **out, const 
     return OK;
 }
 
+Status json_sizes(const Json *object, const JsonSize *sizes, size_t count, const char *where, Error *e) {
+    for (size_t i = 0; i < count; i++) {
+        TRY(json_int(object, sizes[i].key, sizes[i].value, where, e));
+        if (*sizes[i].value < 1 || *sizes[i].value > 1 << 24)
+            return fail(e, ERR_MODEL, "%s: %s: found %lld, expected 1 to 16777216", where, sizes[i].key,
+                        (long long)*sizes[i].value);
+    }
+    return OK;
+}
+
 Status json_ints(const Json *object, const char *key, int64_t *out, int cap, int *count, const char *where,
                  Error *e) {
     const Json *j = json_get(object, key);

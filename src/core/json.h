@@ -30,6 +30,9 @@ Status json_int(const Json *object, const char *key, int64_t *out, const char *w
 Status json_double(const Json *object, const char *key, double *out, const char *where, Error *e);
 Status json_bool(const Json *object, const char *key, bool *out, const char *where, Error *e);
 Status json_string(const Json *object, const char *key, const char **out, const char *where, Error *e);
+/* Sizes of a config: each key absent (value kept), or an integer from 1 to 2^24. */
+typedef struct JsonSize { const char *key; int64_t *value; } JsonSize;
+Status json_sizes(const Json *object, const JsonSize *sizes, size_t count, const char *where, Error *e);
 /* Integer array into out[cap]; *count is set. */
 Status json_ints(const Json *object, const char *key, int64_t *out, int cap, int *count, const char *where,
                  Error *e);

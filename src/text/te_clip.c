@@ -13,17 +13,11 @@ static Status read_config(const char *path, ClipConfig *c, Error *e) {
     *c = (ClipConfig){.hidden = 512, .ffn = 2048, .layers = 12, .heads = 8, .positions = 77, .vocab = 49408,
                       .eos_id = 49407, .eps = 1e-5}; /* CLIPTextConfig's defaults */
     const char *act = "quick_gelu";
-    struct { const char *key; int64_t *value; } ints[] = {
+    const JsonSize sizes[] = {
         {"hidden_size", &c->hidden}, {"intermediate_size", &c->ffn},     {"num_hidden_layers", &c->layers},
         {"num_attention_heads", &c->heads}, {"max_position_embeddings", &c->positions}, {"vocab_size", &c->vocab},
     };
-    Status s = OK;
-    for (size_t i = 0; s == OK && i < sizeof ints / sizeof *ints; i++) {
-        s = json_int(j, ints[i].key, ints[i].value, path, e);
-        if (s == OK && (*ints[i].value < 1 || *ints[i].value > 1 << 24))
-            s = fail(e, ERR_MODEL, "%s: %s: found %lld, expected 1 to 16777216", path, ints[i].key,
-                     (long long)*ints[i].value);
-    }
+    Status s = json_sizes(j, sizes, sizeof sizes / sizeof *sizes, path, e);
     if (s == OK) s = json_int(j, "eos_token_id", &c->eos_id, path, e);
     if (s == OK) s = json_double(j, "layer_norm_eps", &c->eps, path, e);
     if (s == OK) s = json_string(j, "hidden_act", &act, path, e);

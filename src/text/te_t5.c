@@ -28,18 +28,12 @@ static Status read_config(const char *path, T5Config *c, Error *e) {
     TRY(json_read(path, &j, e));
     *c = (T5Config){.model = 512, .kv = 64, .heads = 8, .ffn = 2048, .layers = 6, .vocab = 32128, .buckets = 32,
                     .max_distance = 128, .eps = 1e-6}; /* T5Config's defaults */
-    struct { const char *key; int64_t *value; } ints[] = {
+    const JsonSize sizes[] = {
         {"d_model", &c->model},     {"d_kv", &c->kv},           {"num_heads", &c->heads},
         {"d_ff", &c->ffn},          {"num_layers", &c->layers}, {"vocab_size", &c->vocab},
         {"relative_attention_num_buckets", &c->buckets},        {"relative_attention_max_distance", &c->max_distance},
     };
-    Status s = OK;
-    for (size_t i = 0; s == OK && i < sizeof ints / sizeof *ints; i++) {
-        s = json_int(j, ints[i].key, ints[i].value, path, e);
-        if (s == OK && (*ints[i].value < 1 || *ints[i].value > 1 << 24))
-            s = fail(e, ERR_MODEL, "%s: %s: found %lld, expected 1 to 16777216", path, ints[i].key,
-                     (long long)*ints[i].value);
-    }
+    Status s = json_sizes(j, sizes, sizeof sizes / sizeof *sizes, path, e);
     if (s == OK) s = json_double(j, "layer_norm_epsilon", &c->eps, path, e);
     if (s == OK) s = read_act(j, path, c, e);
     json_free(j);

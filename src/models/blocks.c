@@ -1,0 +1,29 @@
+/* blocks.c - see blocks.h. */
+#include "models/blocks.h"
+
+#include <math.h>
+
+void blocks_rope_row(const int64_t *axes, int axis_count, const double *position, double theta, float *cos_row,
+                     float *sin_row) {
+    for (int a = 0; a < axis_count; a++)
+        for (int64_t i = 0; i < axes[a] / 2; i++) {
+            double angle = position[a] * (1.0 / pow(theta, (double)(2 * i) / (double)axes[a]));
+            *cos_row++ = (float)cos(angle);
+            *sin_row++ = (float)sin(angle);
+        }
+}
+
+void blocks_mlp_bind(Bind *b, BlocksMlp *m, int64_t in, int64_t hidden, const char *name) {
+    bind_linear(b, &m->linear_1, hidden, in, true, "%s.linear_1", name);
+    bind_linear(b, &m->linear_2, hidden, hidden, true, "%s.linear_2", name);
+}
+
+Status blocks_mlp(const BlocksMlp *m, Exec *x, Tensor y, Tensor in) {
+    size_t mark = arena_mark(x->work);
+    Tensor h = exec_new(x, 1, y.shape[1]);
+    TRY(op_linear(x, &(Linear){.y = h, .x = in, .w = &m->linear_1}));
+    TRY(op_act(x, &(Act){.y = h, .x = h, .kind = ACT_SILU}));
+    TRY(op_linear(x, &(Linear){.y = y, .x = h, .w = &m->linear_2}));
+    arena_reset(x->work, mark);
+    return OK;
+}

@@ -1,0 +1,258 @@
+/* dit_flux.c - see dit_flux.h. The joint sequence lives in one [T + S, D] buffer, text rows first, so that text and
+ * image are slices of it and nothing is ever concatenated. */
+#include "models/dit_flux.h"
+
+#include "core/file.h"
+#include "core/json.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { TEXT, IMAGE };
+static const float EPS = 1e-6f; /* hard-coded in the class for all its norms */
+
+/* --- config and weights --- */
+
+static Status read_config(const char *path, FluxConfig *c, Error *e) {
+    Json *j;
+    TRY(json_read(path, &j, e));
+    *c = (FluxConfig){.in_channels = 64, .layers = 19, .single_layers = 38, .head_dim = 128, .heads = 24,
+                      .text_dim = 4096, .pooled_dim = 768, .axes = {16, 56, 56}}; /* the class defaults */
+    int64_t patch = 1;
+    int axes = 3;
+    const JsonSize sizes[] = {
+        {"in_channels", &c->in_channels},        {"num_layers", &c->layers},
+        {"num_single_layers", &c->single_layers}, {"attention_head_dim", &c->head_dim},
+        {"num_attention_heads", &c->heads},      {"joint_attention_dim", &c->text_dim},
+        {"pooled_projection_dim", &c->pooled_dim}, {"patch_size", &patch},
+    };
+    Status s = json_sizes(j, sizes, sizeof sizes / sizeof *sizes, path, e);
+    c->out_channels = c->in_channels; /* absent or null in published files */
+    if (s == OK) s = json_sizes(j, &(JsonSize){"out_channels", &c->out_channels}, 1, path, e);
+    if (s == OK) s = json_bool(j, "guidance_embeds", &c->guidance, path, e);
+    if (s == OK) s = json_ints(j, "axes_dims_rope", c->axes, 3, &axes, path, e);
+    if (s == OK && patch != 1) s = fail(e, ERR_MODEL, "%s: patch_size: found %lld, expected 1", path, (long long)patch);
+    if (s == OK && (axes != 3 || c->axes[0] + c->axes[1] + c->axes[2] != c->head_dim ||
+                    (c->axes[0] | c->axes[1] | c->axes[2]) & 1 || c->axes[0] < 0 || c->axes[1] < 0 || c->axes[2] < 0))
+        s = fail(e, ERR_MODEL, "%s: axes_dims_rope: expected three even numbers that add up to attention_head_dim %lld",
+                 path, (long long)c->head_dim);
+    if (s == OK && c->out_channels != c->in_channels)
+        s = fail(e, ERR_MODEL, "%s: in_channels %lld with out_channels %lld is a FLUX.1 Fill or Control model; ditto "
+                 "renders FLUX.1 text-to-image", path, (long long)c->in_channels, (long long)c->out_channels);
+    json_free(j);
+    return s;
+}
+
+Status dit_flux_open(const char *folder, FluxDit *out, Error *e) {
+    *out = (FluxDit){0};
+    char *path = file_join(folder, "config.json");
+    if (!path) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
+    Status s = read_config(path, &out->c, e);
+    free(path);
+    TRY(s);
+    out->d = out->c.heads * out->c.head_dim;
+    out->block = calloc((size_t)out->c.layers, sizeof *out->block);
+    out->single = calloc((size_t)out->c.single_layers, sizeof *out->single);
+    return out->block && out->single ? OK : fail(e, ERR_MEMORY, "%s: out of memory", folder);
+}
+
+void dit_flux_close(FluxDit *m) {
+    free(m->block);
+    free(m->single);
+    *m = (FluxDit){0};
+}
+
+static void bind_stream(Bind *b, FluxStream *s, int64_t d, int64_t e, int i, int stream) {
+    const bool image = stream == IMAGE;
+    const char *norm = image ? "norm1" : "norm1_context", *ff = image ? "ff" : "ff_context";
+    bind_linear(b, &s->mod, 6 * d, d, true, "transformer_blocks.%d.%s.linear", i, norm);
+    bind_linear(b, &s->q, d, d, true, "transformer_blocks.%d.attn.%s", i, image ? "to_q" : "add_q_proj");
+    bind_linear(b, &s->k, d, d, true, "transformer_blocks.%d.attn.%s", i, image ? "to_k" : "add_k_proj");
+    bind_linear(b, &s->v, d, d, true, "transformer_blocks.%d.attn.%s", i, image ? "to_v" : "add_v_proj");
+    bind_vector(b, &s->norm_q, e, BIND_PLAIN, "transformer_blocks.%d.attn.norm_%sq.weight", i, image ? "" : "added_");
+    bind_vector(b, &s->norm_k, e, BIND_PLAIN, "transformer_blocks.%d.attn.norm_%sk.weight", i, image ? "" : "added_");
+    bind_linear(b, &s->out, d, d, true, "transformer_blocks.%d.attn.%s", i, image ? "to_out.0" : "to_add_out");
+    bind_linear(b, &s->ff_in, 4 * d, d, true, "transformer_blocks.%d.%s.net.0.proj", i, ff);
+    bind_linear(b, &s->ff_out, d, 4 * d, true, "transformer_blocks.%d.%s.net.2", i, ff);
+}
+
+void dit_flux_bind(FluxDit *m, Bind *b) {
+    int64_t d = m->d, e = m->c.head_dim;
+    blocks_mlp_bind(b, &m->time, 256, d, "time_text_embed.timestep_embedder");
+    if (m->c.guidance) blocks_mlp_bind(b, &m->guidance, 256, d, "time_text_embed.guidance_embedder");
+    blocks_mlp_bind(b, &m->pooled, m->c.pooled_dim, d, "time_text_embed.text_embedder");
+    bind_linear(b, &m->x_in, d, m->c.in_channels, true, "x_embedder");
+    bind_linear(b, &m->text_in, d, m->c.text_dim, true, "context_embedder");
+    for (int i = 0; i < (int)m->c.layers; i++)
+        for (int s = 0; s < 2; s++) bind_stream(b, &m->block[i][s], d, e, i, s);
+    for (int i = 0; i < (int)m->c.single_layers; i++) {
+        FluxSingle *s = &m->single[i];
+        bind_linear(b, &s->mod, 3 * d, d, true, "single_transformer_blocks.%d.norm.linear", i);
+        bind_linear(b, &s->q, d, d, true, "single_transformer_blocks.%d.attn.to_q", i);
+        bind_linear(b, &s->k, d, d, true, "single_transformer_blocks.%d.attn.to_k", i);
+        bind_linear(b, &s->v, d, d, true, "single_transformer_blocks.%d.attn.to_v", i);
+        bind_vector(b, &s->norm_q, e, BIND_PLAIN, "single_transformer_blocks.%d.attn.norm_q.weight", i);
+        bind_vector(b, &s->norm_k, e, BIND_PLAIN, "single_transformer_blocks.%d.attn.norm_k.weight", i);
+        bind_linear(b, &s->mlp, 4 * d, d, true, "single_transformer_blocks.%d.proj_mlp", i);
+        bind_linear(b, &s->out, d, 5 * d, true, "single_transformer_blocks.%d.proj_out", i);
+    }
+    bind_linear(b, &m->mod_out, 2 * d, d, true, "norm_out.linear");
+    bind_linear(b, &m->out, m->c.out_channels, d, true, "proj_out");
+}
+
+/* --- once per prompt and size --- */
+
+Status dit_flux_rope(const FluxDit *m, Exec *x, int64_t text, int64_t rows, int64_t cols, FluxPrompt *p) {
+    int64_t half = m->c.head_dim / 2, n = text + rows * cols;
+    p->cos = exec_new_as(x, F32, n, half);
+    p->sin = exec_new_as(x, F32, n, half);
+    if (x->dry) return OK;
+    float *host = malloc((size_t)(2 * n * half) * sizeof *host);
+    if (!host) return fail(x->error, ERR_MEMORY, "flux: out of memory for rotary tables");
+    float *c = host, *s = host + n * half;
+    for (int64_t i = 0; i < n; i++, c += half, s += half) {
+        int64_t token = i - text; /* text tokens stand at the origin of every axis */
+        double position[3] = {0, token < 0 ? 0 : (double)(token / cols), token < 0 ? 0 : (double)(token % cols)};
+        blocks_rope_row(m->c.axes, 3, position, 10000.0, c, s);
+    }
+    Status status = exec_upload(x, p->cos, host);
+    if (status == OK) status = exec_upload(x, p->sin, host + n * half);
+    free(host);
+    return status;
+}
+
+Status dit_flux_prompt(const FluxDit *m, Exec *x, Tensor embeds, Tensor pooled, FluxPrompt *p) {
+    TRY(op_linear(x, &(Linear){.y = p->context, .x = embeds, .w = &m->text_in}));
+    TRY(blocks_mlp(&m->pooled, x, p->pooled, pooled));
+    return exec_tap(x, "flux.context_embedder", p->context);
+}
+
+/* --- every step --- */
+
+static Status embed_scalar(const BlocksMlp *mlp, Exec *x, Tensor y, Tensor t) {
+    size_t mark = arena_mark(x->work);
+    Tensor wave = exec_new(x, 1, 256);
+    TRY(op_time_embed(x, &(TimeEmbed){.y = wave, .t = t, .max_period = 10000.0f}));
+    TRY(blocks_mlp(mlp, x, y, wave));
+    arena_reset(x->work, mark);
+    return OK;
+}
+
+/* silu_temb [1, D]: every modulation product starts from it. */
+static Status conditioning(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor t, Tensor guidance, Tensor temb) {
+    size_t mark = arena_mark(x->work);
+    TRY(embed_scalar(&m->time, x, temb, t));
+    if (m->c.guidance) {
+        Tensor g = exec_new(x, 1, m->d);
+        TRY(embed_scalar(&m->guidance, x, g, guidance));
+        TRY(op_add(x, &(Add){.y = temb, .a = temb, .b = g}));
+    }
+    TRY(op_add(x, &(Add){.y = temb, .a = temb, .b = p->pooled}));
+    TRY(exec_tap(x, "flux.temb", temb));
+    TRY(op_act(x, &(Act){.y = temb, .x = temb, .kind = ACT_SILU}));
+    arena_reset(x->work, mark);
+    return OK;
+}
+
+/* i-th chunk of a modulation row [1, n D] as a row [D]. */
+static Tensor chunk(Tensor mod, int64_t d, int i) { return tensor_view(tensor_slice(mod, 1, i * d, d), d); }
+
+static Status double_block(const FluxDit *m, Exec *x, const FluxStream stream[2], const FluxPrompt *p, Tensor temb,
+                           Tensor h, int64_t text) {
+    size_t mark = arena_mark(x->work);
+    int64_t n = h.shape[0], d = m->d, e = m->c.head_dim;
+    const int64_t start[2] = {0, text}, count[2] = {text, n - text};
+    Tensor mod[2];
+    for (int s = 0; s < 2; s++) {
+        mod[s] = exec_new(x, 1, 6 * d);
+        TRY(op_linear(x, &(Linear){.y = mod[s], .x = temb, .w = &stream[s].mod}));
+    }
+    Tensor norm = exec_new(x, n, d);
+    size_t inside = arena_mark(x->work);
+    Tensor q = exec_new(x, n, d), k = exec_new(x, n, d), v = exec_new(x, n, d), o = exec_new(x, n, d);
+    for (int s = 0; s < 2; s++) {
+#define ROWS(t) tensor_slice(t, 0, start[s], count[s])
+        Tensor qs = ROWS(q), ks = ROWS(k);
+        TRY(op_ln_modulate(x, &(LnModulate){.y = ROWS(norm), .x = ROWS(h), .shift = chunk(mod[s], d, 0),
+                                            .scale = chunk(mod[s], d, 1), .eps = EPS}));
+        TRY(op_linear_many(x, &(LinearMany){.y = {qs, ks, ROWS(v)}, .x = ROWS(norm),
+                                            .w = {&stream[s].q, &stream[s].k, &stream[s].v}}));
+        qs = tensor_split(qs, e), ks = tensor_split(ks, e);
+        TRY(op_qk_norm_rope_head(x, &(QkNormRopeHead){.yq = qs, .yk = ks, .q = qs, .k = ks, .wq = stream[s].norm_q,
+                                                      .wk = stream[s].norm_k, .cos = ROWS(p->cos), .sin = ROWS(p->sin),
+                                                      .eps = EPS, .rope = ROPE_INTERLEAVED}));
+    }
+    TRY(op_attention(x, &(Attention){.o = tensor_split(o, e), .q = tensor_split(q, e), .k = tensor_split(k, e),
+                                     .v = tensor_split(v, e), .scale = (float)(1.0 / sqrt((double)e))}));
+    for (int s = 0; s < 2; s++) {
+        TRY(op_linear(x, &(Linear){.y = ROWS(norm), .x = ROWS(o), .w = &stream[s].out}));
+        TRY(op_residual_gate(x, &(ResidualGate){.y = ROWS(h), .residual = ROWS(h), .x = ROWS(norm),
+                                                .gate = chunk(mod[s], d, 2)}));
+    }
+    arena_reset(x->work, inside);
+    Tensor ff = exec_new(x, n, 4 * d);
+    for (int s = 0; s < 2; s++) {
+        TRY(op_ln_modulate(x, &(LnModulate){.y = ROWS(norm), .x = ROWS(h), .shift = chunk(mod[s], d, 3),
+                                            .scale = chunk(mod[s], d, 4), .eps = EPS}));
+        TRY(op_linear_gelu(x, &(Linear){.y = ROWS(ff), .x = ROWS(norm), .w = &stream[s].ff_in}));
+        TRY(op_linear(x, &(Linear){.y = ROWS(norm), .x = ROWS(ff), .w = &stream[s].ff_out}));
+        TRY(op_residual_gate(x, &(ResidualGate){.y = ROWS(h), .residual = ROWS(h), .x = ROWS(norm),
+                                                .gate = chunk(mod[s], d, 5)}));
+#undef ROWS
+    }
+    arena_reset(x->work, mark);
+    return OK;
+}
+
+static Status single_block(const FluxDit *m, Exec *x, const FluxSingle *b, const FluxPrompt *p, Tensor temb, Tensor h) {
+    size_t mark = arena_mark(x->work);
+    int64_t n = h.shape[0], d = m->d, e = m->c.head_dim;
+    Tensor mod = exec_new(x, 1, 3 * d), norm = exec_new(x, n, d);
+    Tensor q = exec_new(x, n, d), k = exec_new(x, n, d), v = exec_new(x, n, d);
+    Tensor joint = exec_new(x, n, 5 * d); /* attention output beside the MLP: what proj_out takes */
+    Tensor attended = tensor_slice(joint, 1, 0, d), mlp = tensor_slice(joint, 1, d, 4 * d);
+    TRY(op_linear(x, &(Linear){.y = mod, .x = temb, .w = &b->mod}));
+    TRY(op_ln_modulate(x, &(LnModulate){.y = norm, .x = h, .shift = chunk(mod, d, 0), .scale = chunk(mod, d, 1),
+                                        .eps = EPS}));
+    TRY(op_linear_many(x, &(LinearMany){.y = {q, k, v}, .x = norm, .w = {&b->q, &b->k, &b->v}}));
+    Tensor qs = tensor_split(q, e), ks = tensor_split(k, e);
+    TRY(op_qk_norm_rope_head(x, &(QkNormRopeHead){.yq = qs, .yk = ks, .q = qs, .k = ks, .wq = b->norm_q,
+                                                  .wk = b->norm_k, .cos = p->cos, .sin = p->sin, .eps = EPS,
+                                                  .rope = ROPE_INTERLEAVED}));
+    TRY(op_attention(x, &(Attention){.o = tensor_split(attended, e), .q = qs, .k = ks, .v = tensor_split(v, e),
+                                     .scale = (float)(1.0 / sqrt((double)e))}));
+    TRY(op_linear_gelu(x, &(Linear){.y = mlp, .x = norm, .w = &b->mlp}));
+    TRY(op_linear(x, &(Linear){.y = norm, .x = joint, .w = &b->out}));
+    TRY(op_residual_gate(x, &(ResidualGate){.y = h, .residual = h, .x = norm, .gate = chunk(mod, d, 2)}));
+    arena_reset(x->work, mark);
+    return OK;
+}
+
+Status dit_flux_velocity(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor latents, Tensor t, Tensor guidance,
+                         Tensor velocity) {
+    size_t mark = arena_mark(x->work);
+    int64_t text = p->context.shape[0], s = latents.shape[0], d = m->d;
+    Tensor temb = exec_new(x, 1, d), h = exec_new(x, text + s, d);
+    Tensor text_rows = tensor_slice(h, 0, 0, text), image_rows = tensor_slice(h, 0, text, s);
+    TRY(conditioning(m, x, p, t, guidance, temb));
+    TRY(op_copy(x, &(Copy){.y = text_rows, .x = p->context}));
+    TRY(op_linear(x, &(Linear){.y = image_rows, .x = latents, .w = &m->x_in}));
+    TRY(exec_tap(x, "flux.x_embedder", image_rows));
+    for (int i = 0; i < (int)m->c.layers; i++) {
+        if (double_block(m, x, m->block[i], p, temb, h, text) != OK) return because(x->error, "flux double block %d", i);
+        TRY(exec_tapf(x, text_rows, "flux.double.%d.text", i));
+        TRY(exec_tapf(x, image_rows, "flux.double.%d.image", i));
+    }
+    for (int i = 0; i < (int)m->c.single_layers; i++) {
+        if (single_block(m, x, &m->single[i], p, temb, h) != OK) return because(x->error, "flux single block %d", i);
+        TRY(exec_tapf(x, h, "flux.single.%d", i));
+    }
+    Tensor mod = exec_new(x, 1, 2 * d), norm = exec_new(x, s, d);
+    TRY(op_linear(x, &(Linear){.y = mod, .x = temb, .w = &m->mod_out}));
+    TRY(op_ln_modulate(x, &(LnModulate){.y = norm, .x = image_rows, .scale = chunk(mod, d, 0), .shift = chunk(mod, d, 1),
+                                        .eps = EPS}));
+    TRY(exec_tap(x, "flux.norm_out", norm));
+    TRY(op_linear(x, &(Linear){.y = velocity, .x = norm, .w = &m->out}));
+    arena_reset(x->work, mark);
+    return OK;
+}
