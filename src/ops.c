@@ -182,3 +182,16 @@ Status exec_tapf(Exec *x, Tensor t, const char *format, ...) {
     va_end(args);
     return exec_tap(x, name, t);
 }
+
+Status exec_check_finite(Exec *x, Tensor t, const char *stage) {
+    size_t mark = arena_mark(x->work);
+    Tensor count = exec_new_as(x, I32, 1);
+    int32_t n = 0;
+    TRY(op_count_nonfinite(x, &(CountNonfinite){.y = count, .x = t}));
+    TRY(exec_download(x, &n, count));
+    arena_reset(x->work, mark);
+    if (n)
+        return fail(x->error, ERR_NAN, "%s: %d of %lld values are NaN or infinite", stage, n,
+                    (long long)tensor_numel(t));
+    return OK;
+}

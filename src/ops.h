@@ -143,6 +143,8 @@ Status exec_tap(Exec *x, const char *name, Tensor t);   /* name may be formatted
 Status exec_tapf(Exec *x, Tensor t, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 Status op_run(Exec *x, OpId op, const void *args);
+/* ERR_NAN naming the stage when t holds NaN or infinity. Runs on x's current table. */
+Status exec_check_finite(Exec *x, Tensor t, const char *stage);
 
 #define X(name, args, no, ni, nw, ns, promise)                                                           \
     static inline Status op_##name(Exec *x, const args *a) { return op_run(x, OP_##name, a); }

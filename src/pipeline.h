@@ -53,6 +53,11 @@ typedef struct Media {
     uint8_t *rgb;
     int width, height;
     double seconds_text, seconds_denoise, seconds_decode;
+    /* The last finite latents when decoding or a step failed with ERR_NAN, malloc'd; else NULL. */
+    void *latents;
+    DType latents_dtype;
+    int latents_rank;
+    int64_t latents_shape[TENSOR_MAX_RANK];
 } Media;
 
 /* Opens configs, tokenizers and weight headers (maps files, reads no weights). ERR_MODEL names what is missing. */
@@ -68,8 +73,8 @@ Status pipeline_resolve(const Pipeline *p, Job *job, Error *e);
 Status pipeline_describe(Pipeline *p, const Job *resolved, FILE *out, Error *e);
 /* What each encoder will see, for `ditto tokens -m`. */
 Status pipeline_tokens(Pipeline *p, const char *prompt, FILE *out, Error *e);
-/* Renders. Weights are bound on the first call and stay. ERR_NAN names the stage; with job.dump
- * the latents up to there are kept. */
+/* Renders. Weights are bound on the first call and stay. ERR_NAN names the stage and leaves the
+ * last finite latents in *out; free it in any case. */
 Status pipeline_render(Pipeline *p, const Job *resolved, const Progress *progress, Media *out, Error *e);
 void media_free(Media *m);
 

@@ -1,0 +1,67 @@
+/* model.c - the list of models and what their files have in common. */
+#include "model.h"
+
+#include "core/file.h"
+
+#include <stdlib.h>
+
+static const ModelOps *const MODELS[] = {&MODEL_FLUX};
+
+Status model_find(const char *folder, const Json *index, const ModelOps **out, Error *e) {
+    const char *class_name = NULL;
+    TRY(json_string(index, "_class_name", &class_name, "model_index.json", e));
+    char known[256] = "";
+    for (size_t i = 0; i < sizeof MODELS / sizeof *MODELS; i++) {
+        if (class_name && !strcmp(MODELS[i]->pipeline_class, class_name)) {
+            *out = MODELS[i];
+            return OK;
+        }
+        strncat(known, i ? ", " : "", sizeof known - strlen(known) - 1);
+        strncat(known, MODELS[i]->pipeline_class, sizeof known - strlen(known) - 1);
+    }
+    return fail(e, ERR_MODEL, "%s/model_index.json: _class_name: found %s, expected one of: %s", folder,
+                class_name ? class_name : "nothing", known);
+}
+
+Status model_open_part(Model *m, const char *folder, const char *name, const char *const *ignore, Error *e) {
+    if (m->parts == MODEL_MAX_PARTS) return fail(e, ERR_MODEL, "%s: too many components", folder);
+    Part *p = &m->part[m->parts];
+    *p = (Part){.name = name, .ignore = ignore, .dtype = m->dtype, .bind.prefix = ""};
+    char *path = file_join(folder, name);
+    if (!path) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
+    Status s = weights_open(path, &p->files, e);
+    free(path);
+    if (s == OK) m->parts++;
+    return s;
+}
+
+void model_close_parts(Model *m) {
+    for (int i = 0; i < m->parts; i++) {
+        Part *p = &m->part[i];
+        arena_close(&p->region);
+        bind_free(&p->bind);
+        calls_free(&p->calls);
+        weights_close(p->files);
+    }
+    m->parts = 0;
+}
+
+Part *model_part(Model *m, const char *name) {
+    for (int i = 0; i < m->parts; i++)
+        if (!strcmp(m->part[i].name, name)) return &m->part[i];
+    return NULL;
+}
+
+void model_enter(Exec *x, Part *p) {
+    x->ops = &p->ops;
+    x->calls = &p->calls;
+    x->dtype = p->dtype;
+}
+
+void model_tokens_free(Tokens *t) {
+    for (int i = 0; i < t->rows; i++) {
+        free(t->row[i].ids);
+        free(t->row[i].mask);
+    }
+    *t = (Tokens){0};
+}

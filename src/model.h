@@ -1,0 +1,109 @@
+/* model.h - what a pipeline needs to know of a model: a vtable, its parts (components) and how they are run.
+ *
+ * A model owns its configs, tokenizers, Weights and the state of the job in hand; the pipeline owns arenas, plan, loop
+ * and files. Every function that takes an Exec is run twice: dry for the plan, then for real; it must push the same
+ * tensors both times. Adding a model: one file with a ModelOps, one line in model.c.
+ * Easy to get wrong: a part's op table and dtype are entered with model_enter() before its ops run. */
+#ifndef MODEL_H
+#define MODEL_H
+
+#include "core/json.h"
+#include "memo.h"
+#include "ops.h"
+#include "pipeline.h"
+#include "sched.h"
+#include "stages.h"
+
+enum { MODEL_MAX_PARTS = 8, MODEL_MAX_ENCODERS = 2 };
+
+/* A component with weights of its own: "text_encoder", "transformer", "vae". */
+typedef struct Part {
+    const char *name;           /* its folder */
+    WeightFiles *files;
+    Bind bind;
+    const char *const *ignore;  /* NULL-ended prefixes of tensors the model does not use; may be NULL */
+    DType dtype;                /* compute dtype */
+    size_t region_bytes;        /* copied into the weight region */
+    size_t mapped_bytes;        /* used where the file is mapped */
+    Arena region;
+    Ops ops;
+    Calls calls;
+} Part;
+
+typedef struct ModelOps ModelOps;
+typedef struct Model {
+    const ModelOps *ops;
+    DType dtype;
+    Part part[MODEL_MAX_PARTS];
+    int parts;
+} Model;
+
+/* What one encoder sees of one text. */
+typedef struct TokenRow {
+    const char *encoder; /* "1", "2": suffix of the stage names */
+    int32_t *ids, *mask; /* [count], malloc'd; mask 1 where a token is no padding */
+    int64_t count;
+    int64_t used;        /* tokens before padding, specials included */
+    int64_t lost_byte;   /* where the text was cut, -1 when all of it fits */
+} TokenRow;
+
+typedef struct Tokens {
+    TokenRow row[MODEL_MAX_ENCODERS];
+    int rows;
+} Tokens;
+
+void model_tokens_free(Tokens *t);
+
+/* Values that change between steps, F32 [1] each, in one device buffer. */
+typedef struct StepParams {
+    Tensor all; /* F32 [STEP_PARAMS] */
+    Tensor t, guidance, dt, cfg_scale;
+} StepParams;
+enum { STEP_T, STEP_GUIDANCE, STEP_DT, STEP_CFG_SCALE, STEP_PARAMS };
+
+/* The job in hand, as a model's stages see it. tokens[1] is the negative prompt's, rows 0 without CFG. */
+typedef struct Run {
+    const Job *job;
+    const Tokens *tokens; /* [2] */
+    const Schedule *schedule;
+    const char *const *text; /* [2]: the prompt, the negative prompt or NULL */
+    Stages *stages;
+    Memo *memo;
+    bool cfg;
+} Run;
+
+struct ModelOps {
+    const char *pipeline_class; /* of model_index.json */
+    const char *scheduler_class;
+    /* folder: the model's; configs, tokenizers and weight headers are read, binds made. */
+    Status (*open)(const char *folder, const Json *index, DType dtype, Model **out, Error *e);
+    void (*close)(Model *m);
+    const char *(*title)(const Model *m);
+    Status (*resolve)(const Model *m, Job *job, Error *e);
+    Status (*tokenize)(const Model *m, const char *text, const Job *job, Tokens *out, Error *e);
+    Status (*schedule)(const Model *m, const Job *job, Schedule *out, Error *e);
+    /* Text encoders and all that a prompt and a size fix; results stay in the work arena for the job. */
+    Status (*encode)(Model *m, Exec *x, const Run *run);
+    /* Draws the noise; latents stay in the work arena. latent_shape: as stage files show them. */
+    Status (*noise)(Model *m, Exec *x, const Run *run, Tensor *latents, int *rank, int64_t latent_shape[5]);
+    /* params for step i (host), in the order of the STEP_ names. */
+    void (*params)(const Model *m, const Run *run, int step, float params[STEP_PARAMS]);
+    Status (*velocity)(Model *m, Exec *x, const Run *run, const StepParams *p, Tensor latents, Tensor velocity);
+    Status (*advance)(Model *m, Exec *x, const StepParams *p, Tensor latents, Tensor velocity);
+    /* rgb U8 [height, width, 3]. */
+    Status (*decode)(Model *m, Exec *x, const Run *run, Tensor latents, Tensor rgb);
+};
+
+extern const ModelOps MODEL_FLUX;
+
+/* By model_index.json's _class_name; ERR_MODEL names the class found and those supported. */
+Status model_find(const char *folder, const Json *index, const ModelOps **out, Error *e);
+
+/* Opens the files of part i; the model's open() then adds binds. ERR_MODEL with the part's folder. */
+Status model_open_part(Model *m, const char *folder, const char *name, const char *const *ignore, Error *e);
+void model_close_parts(Model *m);
+Part *model_part(Model *m, const char *name);
+/* Makes x run on this part's table, in its dtype. */
+void model_enter(Exec *x, Part *p);
+
+#endif

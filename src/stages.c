@@ -1,0 +1,211 @@
+/* stages.c - see stages.h. */
+#include "stages.h"
+
+#include "core/file.h"
+#include "core/safetensors.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+typedef struct Injected {
+    const char *name, *path;
+    Safetensors file;
+    Tensor tensor;
+    bool used;
+} Injected;
+
+struct Stages {
+    const char *dump;
+    Injected *injected;
+    int count;
+};
+
+static bool known(const char *name) {
+    static const char *const NAMES[] = {"ids_1", "mask_1", "ids_2", "mask_2", "negative_ids_1", "negative_mask_1",
+                                        "negative_ids_2", "negative_mask_2", "pooled", "negative_pooled",
+                                        "prompt_embeds", "negative_prompt_embeds", "noise", "sigmas", "timesteps",
+                                        "latents", "pixels", "audio"};
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
+        if (!strcmp(name, NAMES[i])) return true;
+    static const char *const NUMBERED[] = {"velocity_", "latents_"};
+    for (size_t i = 0; i < 2; i++) {
+        size_t n = strlen(NUMBERED[i]);
+        if (!strncmp(name, NUMBERED[i], n) && strlen(name + n) >= 3 && strspn(name + n, "0123456789") == strlen(name + n))
+            return true;
+    }
+    return false;
+}
+
+static Status open_one(Injected *in, Error *e) {
+    if (!known(in->name))
+        return fail(e, ERR_USAGE, "--inject %s: no such stage; stages are ids_1, mask_1, ids_2, mask_2, pooled, "
+                    "prompt_embeds, negative_..., noise, sigmas, timesteps, velocity_000, latents_000, latents, pixels",
+                    in->name);
+    TRY(safetensors_open(in->path, &in->file, e));
+    const SafetensorsEntry *entry = safetensors_find(&in->file, in->name);
+    if (!entry)
+        return fail(e, ERR_MODEL, "%s: expected one tensor named %s, found %d others", in->path, in->name,
+                    in->file.count);
+    in->tensor = safetensors_tensor(&in->file, entry);
+    if (!in->tensor.rank) return fail(e, ERR_MODEL, "%s: %s: too many dimensions", in->path, in->name);
+    return OK;
+}
+
+Status stages_open(const char *dump, const Inject *inject, int count, Stages **out, Error *e) {
+    *out = NULL;
+    if (dump && mkdir(dump, 0777) && errno != EEXIST)
+        return fail(e, ERR_IO, "--dump %s: cannot create: %s", dump, strerror(errno));
+    if (dump && !file_is_dir(dump)) return fail(e, ERR_IO, "--dump %s: not a folder", dump);
+    Stages *s = calloc(1, sizeof *s);
+    if (s) s->injected = calloc(count ? (size_t)count : 1, sizeof *s->injected);
+    if (!s || !s->injected) {
+        free(s);
+        return fail(e, ERR_MEMORY, "out of memory");
+    }
+    s->dump = dump;
+    for (int i = 0; i < count; i++, s->count++) {
+        s->injected[i] = (Injected){.name = inject[i].name, .path = inject[i].file};
+        Status status = open_one(&s->injected[i], e);
+        if (status != OK) {
+            s->count++; /* its file may be open */
+            stages_close(s);
+            return status;
+        }
+    }
+    *out = s;
+    return OK;
+}
+
+void stages_close(Stages *s) {
+    if (!s) return;
+    for (int i = 0; i < s->count; i++) safetensors_close(&s->injected[i].file);
+    free(s->injected);
+    free(s);
+}
+
+static Injected *find(const Stages *s, const char *name) {
+    for (int i = 0; s && i < s->count; i++)
+        if (!strcmp(s->injected[i].name, name)) return &s->injected[i];
+    return NULL;
+}
+
+bool stages_injected(const Stages *s, const char *name) { return find(s, name) != NULL; }
+
+Status stages_check_used(const Stages *s, Error *e) {
+    for (int i = 0; s && i < s->count; i++)
+        if (!s->injected[i].used)
+            return fail(e, ERR_USAGE, "--inject %s: this run has no such stage", s->injected[i].name);
+    return OK;
+}
+
+/* --- element conversion between file and stage; integers stay integers --- */
+
+static bool is_float(DType t) { return t == F32 || t == F64 || t == F16 || t == BF16; }
+
+static double element(const char *from, DType t) {
+    union { float f; double d; uint16_t h; int32_t i; int64_t l; uint8_t u; } v;
+    memcpy(&v, from, dtype_size(t));
+    switch (t) {
+    case F32: return (double)v.f;
+    case F64: return v.d;
+    case F16: return (double)f16_to_f32(v.h);
+    case BF16: return (double)bf16_to_f32(v.h);
+    case I32: return v.i;
+    case I64: return (double)v.l;
+    default: return v.u;
+    }
+}
+
+static void store(char *to, DType t, double value) {
+    float f = (float)value;
+    uint16_t h = t == F16 ? f16_from_f32(f) : bf16_from_f32(f);
+    int32_t i = (int32_t)value;
+    int64_t l = (int64_t)value;
+    uint8_t u = (uint8_t)value;
+    switch (t) {
+    case F32: memcpy(to, &f, 4); break;
+    case F16:
+    case BF16: memcpy(to, &h, 2); break;
+    case I32: memcpy(to, &i, 4); break;
+    case I64: memcpy(to, &l, 8); break;
+    default: *to = (char)u; break;
+    }
+}
+
+static Status convert(Injected *in, DType dtype, int rank, const int64_t *shape, void *out, Error *e) {
+    Tensor have = in->tensor, want = tensor_make(NULL, dtype, rank, shape);
+    char a[128], b[128];
+    Tensor h = have, w = want; /* compare shapes without leading ones */
+    while (h.rank > 1 && h.shape[0] == 1) memmove(h.shape, h.shape + 1, (size_t)(--h.rank) * sizeof *h.shape);
+    while (w.rank > 1 && w.shape[0] == 1) memmove(w.shape, w.shape + 1, (size_t)(--w.rank) * sizeof *w.shape);
+    if (!tensor_same_shape(h, w))
+        return fail(e, ERR_MODEL, "%s: %s has shape %s, expected %s", in->path, in->name,
+                    tensor_shape_text(have, a, sizeof a), tensor_shape_text(want, b, sizeof b));
+    bool integers = have.dtype == I32 || have.dtype == I64 || have.dtype == U8 || have.dtype == BOOL;
+    if (!(is_float(dtype) ? is_float(have.dtype) : integers))
+        return fail(e, ERR_MODEL, "%s: %s is %s, expected %s", in->path, in->name, dtype_name(have.dtype),
+                    dtype_name(dtype));
+    size_t n = (size_t)tensor_numel(want), from = dtype_size(have.dtype), to = dtype_size(dtype);
+    if (have.dtype == dtype) memcpy(out, have.data, n * to);
+    else
+        for (size_t i = 0; i < n; i++)
+            store((char *)out + i * to, dtype, element((const char *)have.data + i * from, have.dtype));
+    in->used = true;
+    return OK;
+}
+
+Status stages_write_file(const char *path, const char *name, DType dtype, int rank, const int64_t *shape,
+                         const void *values, bool overwrite, Error *e) {
+    size_t bytes = tensor_bytes(tensor_make(NULL, dtype, rank, shape));
+    char header[512];
+    int n = snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"%s\",\"shape\":[", name, dtype_name(dtype));
+    for (int d = 0; d < rank; d++)
+        n += snprintf(header + n, sizeof header - (size_t)n, "%s%lld", d ? "," : "", (long long)shape[d]);
+    n += snprintf(header + n, sizeof header - (size_t)n, "],\"data_offsets\":[0,%zu]}}", bytes);
+    while (n % 8) header[n++] = ' '; /* the payload starts aligned */
+    char *file = malloc(8 + (size_t)n + bytes);
+    if (!file) return fail(e, ERR_MEMORY, "%s: out of memory for %zu bytes", path, bytes);
+    for (int i = 0; i < 8; i++) file[i] = (char)((uint64_t)n >> (8 * i));
+    memcpy(file + 8, header, (size_t)n);
+    memcpy(file + 8 + n, values, bytes);
+    Status s = file_write_atomic(path, file, 8 + (size_t)n + bytes, overwrite, e);
+    free(file);
+    return s;
+}
+
+Status stages_host(Stages *s, const char *name, DType dtype, int rank, const int64_t *shape, void *values, Error *e) {
+    if (!s) return OK;
+    Injected *in = find(s, name);
+    if (in) TRY(convert(in, dtype, rank, shape, values, e));
+    if (!s->dump) return OK;
+    char file[64];
+    snprintf(file, sizeof file, "%s.safetensors", name);
+    char *path = file_join(s->dump, file);
+    if (!path) return fail(e, ERR_MEMORY, "out of memory");
+    Status status = stages_write_file(path, name, dtype, rank, shape, values, true, e);
+    free(path);
+    return status;
+}
+
+Status stages_pass(Stages *s, Exec *x, const char *name, Tensor t, int rank, const int64_t *shape) {
+    if (!s || x->dry || (!s->dump && !find(s, name))) return OK;
+    void *host = malloc(tensor_bytes(t));
+    if (!host) return fail(x->error, ERR_MEMORY, "stage %s: out of memory", name);
+    bool injected = stages_injected(s, name);
+    Status status = injected ? OK : exec_download(x, host, t);
+    if (status == OK) status = stages_host(s, name, t.dtype, rank, shape, host, x->error);
+    if (status == OK && injected) status = exec_upload(x, t, host);
+    free(host);
+    return status;
+}
+
+Status stages_meta(Stages *s, const char *json, Error *e) {
+    if (!s || !s->dump) return OK;
+    char *path = file_join(s->dump, "meta.json");
+    if (!path) return fail(e, ERR_MEMORY, "out of memory");
+    Status status = file_write_atomic(path, json, strlen(json), true, e);
+    free(path);
+    return status;
+}
