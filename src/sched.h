@@ -72,7 +72,7 @@ void sched_free(Schedule *s);
 float sched_dt(const Schedule *s, int step, DType dtype);
 
 /* What FLUX's sinusoid gets for timestep t (0..1000): t -> dtype, / 1000 -> dtype (pipeline), * 1000 -> dtype
- * (model). torch divides on the CPU and multiplies by fl32(1/1000) on CUDA: equal for every 16-bit t; in an f32
+ * (model). torch divides on the CPU and multiplies by fl32(1/1000) on CUDA: equal for every bf16 t and f16 t >= 0.001; in an f32
  * run the CPU's division is meant. */
 float sched_model_timestep(float t, DType dtype);
 /* And for the distilled guidance: g -> dtype, * 1000 -> dtype. 3.5 in bf16 gives 3504. */
