@@ -8,6 +8,7 @@ static const struct { const char *name; int bits; } DTYPES[DTYPE_COUNT] = {
     [F64] = {"F64", 64},        [I8] = {"I8", 8},            [U8] = {"U8", 8},            [I16] = {"I16", 16},
     [U16] = {"U16", 16},        [I32] = {"I32", 32},         [U32] = {"U32", 32},         [I64] = {"I64", 64},
     [U64] = {"U64", 64},        [BOOL] = {"BOOL", 8},        [C64] = {"C64", 64},         [F8_E4M3] = {"F8_E4M3", 8},
+    [F8_E4M3FNUZ] = {"F8_E4M3FNUZ", 8}, [F8_E5M2FNUZ] = {"F8_E5M2FNUZ", 8},
     [F8_E5M2] = {"F8_E5M2", 8}, [F8_E8M0] = {"F8_E8M0", 8},  [F6_E2M3] = {"F6_E2M3", 6},  [F6_E3M2] = {"F6_E3M2", 6},
     [F4] = {"F4", 4},
 };
