@@ -72,26 +72,45 @@ void bind_matrix(Bind *b, Weight *w, int64_t rows, int64_t cols, const char *for
 /* one vector by its full name. */
 void bind_vector(Bind *b, Tensor *t, int64_t n, Transform transform, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
-BindRow *bind_last(Bind *b); /* to set optional, row_start, file_rows, transform; NULL after a failure */
+/* To set optional, row_start, file_rows, transform; NULL after a failure. After bind_linear and bind_conv: the weight's
+ * row (the bias's row stands before it). */
+BindRow *bind_last(Bind *b);
 void bind_free(Bind *b);
 
 typedef struct WeightFiles WeightFiles; /* mapped shards and their name table */
 
-/* folder: a component folder ("DIR/transformer"). stem: "diffusion_pytorch_model" or "model"; *.fp16.safetensors
- * variants are found when the plain name is absent. ERR_MODEL names what is missing or wrong. */
+/* folder: a component folder ("DIR/transformer"), or one *.safetensors file. Which files of a folder are taken, also when
+ * several would do, is stated in shards.h. ERR_MODEL names what is missing or wrong. */
 Status weights_open(const char *folder, WeightFiles **out, Error *e);
 void weights_close(WeightFiles *f);
 int weights_count(const WeightFiles *f);
-/* i-th tensor in name order; the returned name lives as long as f. data NULL is never returned. */
+/* i-th tensor in name order; the returned name lives as long as f. data NULL is never returned; a tensor of rank above
+ * TENSOR_MAX_RANK is returned flat, weights_entry has its shape. */
 void weights_at(const WeightFiles *f, int i, const char **name, Tensor *t, const char **file);
 /* NULL-safe lookup; false when there is no such tensor. Tensor ranks above TENSOR_MAX_RANK never match. */
 bool weights_find(const WeightFiles *f, const char *name, Tensor *t);
+const struct SafetensorsEntry *weights_entry(const WeightFiles *f, int i);
 
-/* Bytes of region that weights_bind will use for these rows with this compute dtype (the plan). */
+/* What rows and files have to do with each other; weights_bind reports from it, `ditto inspect` lists it. */
+typedef enum RowState { ROW_FOUND, ROW_ABSENT, ROW_MISSING, ROW_SHAPE, ROW_DTYPE } RowState; /* ABSENT: optional */
+typedef enum TensorUse { TENSOR_UNUSED, TENSOR_IGNORED, TENSOR_USED } TensorUse;
+typedef struct WeightMatch {
+    int *tensor;    /* [rows] index of the file's tensor, -1 when there is none */
+    RowState *row;  /* [rows] */
+    TensorUse *use; /* [tensors] */
+    int missing, shape, dtype, unused; /* how many of each kind */
+} WeightMatch;
+/* `ignore`: NULL, or NULL-ended prefixes of full on-disk names that may stay unused. */
+Status weights_match(const WeightFiles *f, const Bind *b, const char *const *ignore, WeightMatch *out, Error *e);
+void weights_match_free(WeightMatch *m);
+
+/* Bytes of region that weights_bind will use for these rows with this compute dtype (the plan), and bytes that stay mapped
+ * and are only read: the CPU's split, where plain matrices are not copied. Fails on missing and mis-shaped tensors. */
 Status weights_measure(const WeightFiles *f, const Bind *b, DType compute, size_t *region, size_t *mapped, Error *e);
 /* Resolves every row; copies what must be copied into region (device of the arena). Names every missing, mis-shaped and
- * unused tensor in one message (the first few of each, then a count). Unused tensors listed in `ignore` (NULL-ended
- * prefixes) are fine. With a dry region only addresses are assigned. */
+ * unused tensor in one message (the first few of each, then a count). Unused tensors listed in `ignore` (NULL, or
+ * NULL-ended prefixes of full on-disk names) are fine. Weights are BF16, F16 or F32 on disk; others are refused by name.
+ * With a dry region only addresses are assigned: those of the CPU's split. */
 Status weights_bind(const WeightFiles *f, const Bind *b, DType compute, Arena *region, const char *const *ignore,
                     Error *e);
 

@@ -1,0 +1,42 @@
+/* shards.h - the safetensors files of one component folder, found by name and cross-checked with their index.
+ *
+ * Not a name table: weights.h builds that. Which files are taken, first match wins:
+ *   1. variant: plain names, then "bf16", then "fp16" (diffusion_pytorch_model.fp16.safetensors);
+ *   2. within a variant, stems "diffusion_pytorch_model" (diffusers) and "model" (transformers). Both present is
+ *      refused: nothing says which one is meant;
+ *   3. within a stem, what the reference takes when both forms are there: diffusers prefers the index to the single
+ *      file, transformers the single file to the index.
+ * Index names: STEM.safetensors.index.json, STEM.safetensors.index.VARIANT.json, STEM.VARIANT.safetensors.index.json.
+ * Links (hub snapshots) are followed like files.
+ * Easy to get wrong: an index without its shards is an interrupted download, an index that disagrees with its shards is
+ * stale; both are refused here with the first file or tensor named. */
+#ifndef SHARDS_H
+#define SHARDS_H
+
+#include "core/safetensors.h"
+
+typedef struct Shard {
+    char *file; /* name within the folder */
+    Safetensors tensors;
+} Shard;
+
+typedef struct Shards {
+    char *index; /* index file name, or NULL for a single file */
+    Shard *shard;
+    int count;
+} Shards;
+
+/* `path`: a component folder, or one *.safetensors file. ERR_MODEL names what is missing or wrong. */
+Status shards_open(const char *path, Shards *out, Error *e);
+void shards_close(Shards *s);
+
+/* The file names that shards_open would want, without opening them; ERR_MODEL only when neither file nor index is there
+ * or the index cannot be read. For checks of completeness. `names` receives malloc'd strings, freed by
+ * shards_names_free. */
+Status shards_names(const char *folder, char ***names, int *count, Error *e);
+void shards_names_free(char **names, int count);
+
+/* Checks the form of an index (weight_map: tensor -> plain file name) and lists its distinct files in strcmp order. */
+Status shards_index_files(const Json *index, const char *where, char ***names, int *count, Error *e);
+
+#endif

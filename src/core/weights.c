@@ -1,0 +1,331 @@
+/* weights.c - see weights.h: the name table over a component's files, the match of rows against it, and the binding.
+ * Copies go through one host buffer of about a megabyte, a few rows at a time: no tensor is ever held twice. */
+#include "core/weights.h"
+
+#include "core/convert.h"
+#include "core/shards.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct Item {
+    const SafetensorsEntry *entry;
+    int shard;
+} Item;
+
+struct WeightFiles {
+    char *path;
+    Shards shards;
+    Item *item; /* count, in strcmp order of the names */
+    int count;
+};
+
+static int item_order(const void *a, const void *b) {
+    return strcmp(((const Item *)a)->entry->name, ((const Item *)b)->entry->name);
+}
+
+Status weights_open(const char *folder, WeightFiles **out, Error *e) {
+    *out = NULL;
+    WeightFiles *f = calloc(1, sizeof *f);
+    if (!f || !(f->path = strdup(folder))) {
+        free(f);
+        return fail(e, ERR_MEMORY, "%s: out of memory", folder);
+    }
+    Status status = shards_open(folder, &f->shards, e);
+    if (status == OK) {
+        size_t n = 0;
+        for (int s = 0; s < f->shards.count; s++) n += (size_t)f->shards.shard[s].tensors.count;
+        f->item = malloc((n ? n : 1) * sizeof *f->item);
+        if (!f->item) status = fail(e, ERR_MEMORY, "%s: out of memory for %zu tensors", folder, n);
+    }
+    for (int s = 0; status == OK && s < f->shards.count; s++)
+        for (int i = 0; i < f->shards.shard[s].tensors.count; i++)
+            f->item[f->count++] = (Item){&f->shards.shard[s].tensors.entry[i], s};
+    if (f->count) qsort(f->item, (size_t)f->count, sizeof *f->item, item_order);
+    if (status == OK) *out = f;
+    else weights_close(f);
+    return status;
+}
+
+void weights_close(WeightFiles *f) {
+    if (!f) return;
+    shards_close(&f->shards);
+    free(f->item);
+    free(f->path);
+    free(f);
+}
+
+int weights_count(const WeightFiles *f) { return f ? f->count : 0; }
+
+const SafetensorsEntry *weights_entry(const WeightFiles *f, int i) { return f->item[i].entry; }
+
+static Tensor view(const WeightFiles *f, int i) {
+    return safetensors_tensor(&f->shards.shard[f->item[i].shard].tensors, f->item[i].entry);
+}
+
+void weights_at(const WeightFiles *f, int i, const char **name, Tensor *t, const char **file) {
+    const SafetensorsEntry *entry = f->item[i].entry;
+    const Shard *shard = &f->shards.shard[f->item[i].shard];
+    if (name) *name = entry->name;
+    if (file) *file = shard->file;
+    if (!t) return;
+    *t = view(f, i);
+    if (!t->rank) {
+        int64_t flat = 1;
+        for (int d = 0; d < entry->rank; d++) flat *= entry->shape[d];
+        *t = tensor_make((void *)(uintptr_t)(shard->tensors.payload + entry->offset), entry->dtype, 1, &flat);
+    }
+}
+
+static int find(const WeightFiles *f, const char *name) {
+    SafetensorsEntry wanted = {.name = name};
+    Item key = {&wanted, 0};
+    const Item *found = f && f->count ? bsearch(&key, f->item, (size_t)f->count, sizeof key, item_order) : NULL;
+    return found ? (int)(found - f->item) : -1;
+}
+
+bool weights_find(const WeightFiles *f, const char *name, Tensor *t) {
+    int i = find(f, name);
+    if (i < 0 || f->item[i].entry->rank > TENSOR_MAX_RANK) return false;
+    if (t) *t = view(f, i);
+    return true;
+}
+
+/* --- match ----------------------------------------------------------------------------------------------------- */
+
+/* Shape that the row expects in the file. */
+static Tensor expected(const BindRow *r) {
+    Tensor t = tensor_make(NULL, F32, r->rank, r->shape);
+    if (r->file_rows) t.shape[0] = r->file_rows;
+    return t;
+}
+
+/* A squeezed tensor may come with or without its trailing 1x1, and the row may state either. */
+static Tensor squeezed(Tensor t) {
+    while (t.rank > 2 && t.shape[t.rank - 1] == 1) t.rank--;
+    return tensor_make(t.data, t.dtype, t.rank, t.shape);
+}
+
+static bool shape_fits(const BindRow *r, Tensor t) {
+    Tensor want = expected(r);
+    if (r->transform == BIND_SQUEEZE) t = squeezed(t), want = squeezed(want);
+    return tensor_same_shape(t, want) && r->row_start >= 0 && r->row_start <= want.shape[0] - r->shape[0] &&
+           !(r->transform == BIND_SWAP_HALVES && r->shape[0] % 2) &&
+           !(r->transform == BIND_OIHW_OHWI && r->rank < 3);
+}
+
+static bool ignored(const char *name, const char *const *ignore) {
+    for (; ignore && *ignore; ignore++)
+        if (!strncmp(name, *ignore, strlen(*ignore))) return true;
+    return false;
+}
+
+Status weights_match(const WeightFiles *f, const Bind *b, const char *const *ignore, WeightMatch *m, Error *e) {
+    size_t rows = b->count ? (size_t)b->count : 1, tensors = f->count ? (size_t)f->count : 1;
+    *m = (WeightMatch){malloc(rows * sizeof *m->tensor), calloc(rows, sizeof *m->row), calloc(tensors, sizeof *m->use),
+                       0, 0, 0, 0};
+    if (b->failed || !m->tensor || !m->row || !m->use) {
+        weights_match_free(m);
+        return fail(e, ERR_MEMORY, "%s: out of memory for the list of tensors", f->path);
+    }
+    for (int i = 0; i < b->count; i++) {
+        const BindRow *r = &b->rows[i];
+        int at = m->tensor[i] = find(f, r->name);
+        if (at < 0) {
+            m->row[i] = r->optional ? ROW_ABSENT : ROW_MISSING;
+            m->missing += !r->optional;
+            continue;
+        }
+        Tensor t = view(f, at);
+        m->use[at] = TENSOR_USED;
+        m->row[i] = !shape_fits(r, t) ? ROW_SHAPE : !convert_can(t.dtype) ? ROW_DTYPE : ROW_FOUND;
+        m->shape += m->row[i] == ROW_SHAPE;
+        m->dtype += m->row[i] == ROW_DTYPE;
+    }
+    for (int i = 0; i < f->count; i++)
+        if (m->use[i] == TENSOR_UNUSED) {
+            if (ignored(f->item[i].entry->name, ignore)) m->use[i] = TENSOR_IGNORED;
+            else m->unused++;
+        }
+    return OK;
+}
+
+void weights_match_free(WeightMatch *m) {
+    free(m->tensor);
+    free(m->row);
+    free(m->use);
+    *m = (WeightMatch){0};
+}
+
+typedef struct Text {
+    char bytes[1900];
+    size_t used;
+    int listed;
+} Text;
+
+static void say(Text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(Text *t, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(t->bytes + t->used, sizeof t->bytes - t->used, format, args);
+    va_end(args);
+    if (n > 0) t->used = t->used + (size_t)n < sizeof t->bytes ? t->used + (size_t)n : sizeof t->bytes - 1;
+}
+
+enum { LISTED = 4 };
+
+static void list_rows(Text *t, const WeightFiles *f, const Bind *b, const WeightMatch *m, RowState state) {
+    int listed = 0;
+    for (int i = 0; i < b->count && listed < LISTED; i++) {
+        if (m->row[i] != state) continue;
+        char found[200], want[200];
+        say(t, "%s%.120s", listed++ ? ", " : "", b->rows[i].name);
+        if (state == ROW_SHAPE)
+            say(t, " is %s, expected %s", safetensors_shape_text(f->item[m->tensor[i]].entry, found, sizeof found),
+                tensor_shape_text(expected(&b->rows[i]), want, sizeof want));
+        if (state == ROW_DTYPE) say(t, " is %s", dtype_name(f->item[m->tensor[i]].entry->dtype));
+    }
+}
+
+/* One line with everything that is wrong, or OK. */
+static Status report(const WeightFiles *f, const Bind *b, const WeightMatch *m, bool unused_too, Error *e) {
+    if (!m->missing && !m->shape && !m->dtype && !(unused_too && m->unused)) return OK;
+    static const struct { RowState state; const char *text; } KINDS[] = {
+        {ROW_MISSING, "missing"}, {ROW_SHAPE, "of wrong shape"}, {ROW_DTYPE, "of a dtype other than BF16, F16, F32"}};
+    Text t = {0};
+    const int counts[] = {m->missing, m->shape, m->dtype};
+    for (int k = 0; k < 3; k++) {
+        if (!counts[k]) continue;
+        say(&t, "%s%d %s: ", t.used ? "; " : "", counts[k], KINDS[k].text);
+        list_rows(&t, f, b, m, KINDS[k].state);
+        if (counts[k] > LISTED) say(&t, " and %d more", counts[k] - LISTED);
+    }
+    if (unused_too && m->unused) {
+        say(&t, "%s%d not part of the model: ", t.used ? "; " : "", m->unused);
+        for (int i = 0, listed = 0; i < f->count && listed < LISTED; i++)
+            if (m->use[i] == TENSOR_UNUSED) say(&t, "%s%.120s", listed++ ? ", " : "", f->item[i].entry->name);
+        if (m->unused > LISTED) say(&t, " and %d more", m->unused - LISTED);
+    }
+    return fail(e, ERR_MODEL, "%s: tensors %s", f->path, t.bytes);
+}
+
+/* --- bind ------------------------------------------------------------------------------------------------------ */
+
+/* A plain matrix needs no copy where host memory is what ops read. */
+static bool stays_mapped(const BindRow *r, const Device *d) {
+    bool host = !d || !strcmp(d->name, "cpu") || !strcmp(d->name, "dry");
+    return host && r->target == BIND_MATRIX && (r->transform == BIND_PLAIN || r->transform == BIND_SQUEEZE);
+}
+
+/* The row's part of the file's tensor, in the file's layout. */
+static Tensor source(const WeightFiles *f, const BindRow *r, int at) {
+    Tensor t = view(f, at);
+    if (r->transform == BIND_SQUEEZE) t = squeezed(t);
+    return tensor_slice(t, 0, r->row_start, r->shape[0]);
+}
+
+/* Contiguous tensor in memory, absent address: shape after the transform. */
+static Tensor destination(Tensor src, Transform transform, DType compute) {
+    Tensor t = tensor_make(NULL, compute, src.rank, src.shape);
+    if (transform == BIND_OIHW_OHWI) {
+        for (int d = 1; d + 1 < t.rank; d++) t.shape[d] = src.shape[d + 1];
+        t.shape[t.rank - 1] = src.shape[1];
+        t = tensor_make(NULL, compute, t.rank, t.shape);
+    }
+    return t;
+}
+
+/* Row r of the source, widened and transformed, into wide[row]. spare has the same size. */
+static void load_row(Tensor src, Transform transform, int64_t r, int64_t row, float *wide, float *spare) {
+    if (transform == BIND_SWAP_HALVES) r = (r + src.shape[0] / 2) % src.shape[0];
+    const char *from = (const char *)src.data + (size_t)(r * row) * dtype_size(src.dtype);
+    convert_widen(from, src.dtype, transform == BIND_OIHW_OHWI ? spare : wide, (size_t)row);
+    if (transform == BIND_PLUS_ONE)
+        for (int64_t i = 0; i < row; i++) wide[i] = 1.0f + wide[i];
+    if (transform == BIND_OIHW_OHWI) {
+        int64_t in = src.shape[1], area = in ? row / in : 0;
+        for (int64_t c = 0; c < in; c++)
+            for (int64_t p = 0; p < area; p++) wide[p * in + c] = spare[c * area + p];
+    }
+}
+
+static Status copy(Tensor src, Tensor dst, Transform transform, Device *d, const char *name, Error *e) {
+    int64_t rows = src.shape[0], row = rows ? tensor_numel(src) / rows : 0;
+    if (!row) return OK;
+    if (transform == BIND_PLAIN && src.dtype == dst.dtype) return d->upload(d, dst.data, src.data, tensor_bytes(src), e);
+    int64_t step = (1 << 18) / row < 1 ? 1 : (1 << 18) / row;
+    if (step > rows) step = rows;
+    size_t n = (size_t)(step * row);
+    float *wide = malloc(n * sizeof *wide), *spare = malloc((size_t)row * sizeof *spare);
+    void *narrow = malloc(n * sizeof(float));
+    Status status = wide && spare && narrow ? OK : fail(e, ERR_MEMORY, "%s: out of memory converting", name);
+    for (int64_t at = 0; status == OK && at < rows; at += step) {
+        int64_t count = rows - at < step ? rows - at : step;
+        for (int64_t r = 0; r < count; r++) load_row(src, transform, at + r, row, wide + r * row, spare);
+        convert_narrow(wide, dst.dtype, narrow, (size_t)(count * row));
+        status = d->upload(d, (char *)dst.data + (size_t)(at * row) * dtype_size(dst.dtype), narrow,
+                           (size_t)(count * row) * dtype_size(dst.dtype), e);
+    }
+    free(wide);
+    free(spare);
+    free(narrow);
+    return status;
+}
+
+static Status place(const WeightFiles *f, const BindRow *r, int at, DType compute, Arena *region, Tensor *out, Error *e) {
+    *out = (Tensor){0};
+    if (at < 0) return OK;
+    Tensor src = source(f, r, at);
+    if (stays_mapped(r, region->device)) {
+        *out = src;
+        return OK;
+    }
+    Tensor dst = destination(src, r->transform, compute);
+    dst.data = arena_push(region, tensor_bytes(dst));
+    if (!dst.data)
+        return fail(e, ERR_MEMORY, "%s: %s: the weight region of %zu bytes is full; plan and load differ", f->path, r->name,
+                    region->capacity);
+    *out = dst;
+    return strcmp(region->device->name, "dry") ? copy(src, dst, r->transform, region->device, r->name, e) : OK;
+}
+
+Status weights_measure(const WeightFiles *f, const Bind *b, DType compute, size_t *region, size_t *mapped, Error *e) {
+    WeightMatch m;
+    TRY(weights_match(f, b, NULL, &m, e));
+    Status status = report(f, b, &m, false, e);
+    *region = *mapped = 0;
+    for (int i = 0; status == OK && i < b->count; i++) {
+        const BindRow *r = &b->rows[i];
+        if (m.tensor[i] < 0) continue;
+        Tensor src = source(f, r, m.tensor[i]);
+        if (stays_mapped(r, NULL)) *mapped += tensor_bytes(src);
+        else *region += (tensor_bytes(destination(src, r->transform, compute)) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    }
+    weights_match_free(&m);
+    return status;
+}
+
+Status weights_bind(const WeightFiles *f, const Bind *b, DType compute, Arena *region, const char *const *ignore, Error *e) {
+    WeightMatch m;
+    TRY(weights_match(f, b, ignore, &m, e));
+    Status status = report(f, b, &m, true, e);
+    for (int i = 0; status == OK && i < b->count; i++) {
+        const BindRow *r = &b->rows[i];
+        int at = m.tensor[i];
+        Tensor t;
+        if ((status = place(f, r, at, compute, region, &t, e)) != OK) break;
+        if (r->target == BIND_VECTOR) {
+            *r->vector = t;
+        } else if (r->target == BIND_BIAS) {
+            r->weight->bias = t;
+        } else {
+            r->weight->w = t;
+            r->weight->round = compute;
+            r->weight->version++;
+            r->weight->name = at < 0 ? NULL : f->item[at].entry->name;
+        }
+    }
+    weights_match_free(&m);
+    return status;
+}
