@@ -48,12 +48,17 @@ static void cpu_discard(Device *d, void *address, size_t size) {
 
 static void dry_discard(Device *d, void *address, size_t size) { (void)d, (void)address, (void)size; }
 
+static Status no_commit(Device *d, void *address, size_t size, Error *e) {
+    (void)d, (void)address, (void)size, (void)e;
+    return OK;
+}
+
 Device device_cpu(void) {
     return (Device){.name = "cpu", .reserve = cpu_reserve, .release = cpu_release, .upload = cpu_copy,
-                    .download = cpu_copy, .discard = cpu_discard};
+                    .download = cpu_copy, .discard = cpu_discard, .commit = no_commit};
 }
 
 Device device_dry(void) {
     return (Device){.name = "dry", .reserve = dry_reserve, .release = cpu_release, .upload = dry_copy,
-                    .download = dry_copy, .discard = dry_discard};
+                    .download = dry_copy, .discard = dry_discard, .commit = no_commit};
 }

@@ -21,6 +21,8 @@ struct Device {
     Status (*download)(Device *d, void *to_host, const void *from, size_t size, Error *e);
     /* Gives the pages of an unused range back; the addresses stay reserved. */
     void (*discard)(Device *d, void *address, size_t size);
+    /* Brings them back, with undefined contents. The whole range that reserve() gave, in both. */
+    Status (*commit)(Device *d, void *address, size_t size, Error *e);
     void *state;
 };
 

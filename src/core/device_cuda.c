@@ -1,0 +1,261 @@
+/* device_cuda.c - see device_cuda.h. Without HAVE_CUDA only the refusal is left.
+ *
+ * Ranges come from the driver's virtual memory calls: reserve an address range, create physical memory in chunks, map
+ * it. The driver entry points are fetched through the runtime, so no libcuda is linked. */
+#include "core/device_cuda.h"
+
+#ifndef HAVE_CUDA
+
+Status device_cuda_open(Device *out, Error *e) {
+    (void)out;
+    return fail(e, ERR_DEVICE, "--device cuda: this ditto was built without CUDA; rebuild where nvcc is installed");
+}
+void device_cuda_close(Device *d) { (void)d; }
+bool device_cuda_info(const Device *d, CudaInfo *out) {
+    (void)d, (void)out;
+    return false;
+}
+void *device_cuda_stream(const Device *d) {
+    (void)d;
+    return NULL;
+}
+
+#else
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STAGING = 2, STAGING_BYTES = 32 << 20 };
+
+typedef struct Range {
+    CUdeviceptr address;
+    size_t size;
+    CUmemGenericAllocationHandle memory; /* valid while mapped */
+    bool mapped;
+    struct Range *next;
+} Range;
+
+typedef struct CudaDevice {
+    int ordinal;
+    size_t granularity;
+    cudaStream_t stream;
+    void *staging[STAGING];
+    cudaEvent_t staged[STAGING];
+    Range *ranges;
+    CUresult (*address_reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
+    CUresult (*address_free)(CUdeviceptr, size_t);
+    CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
+    CUresult (*release)(CUmemGenericAllocationHandle);
+    CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+    CUresult (*unmap)(CUdeviceptr, size_t);
+    CUresult (*access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+    CUresult (*granularity_of)(size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags);
+} CudaDevice;
+
+static CudaDevice *state_of(const Device *d) { return d->state; }
+
+static Status cuda_fail(Error *e, const char *what, cudaError_t code) {
+    Status s = code == cudaErrorMemoryAllocation ? ERR_MEMORY : ERR_DEVICE;
+    return fail(e, s, "cuda: %s: %s", what, cudaGetErrorString(code));
+}
+
+#define CUDA_TRY(e, call)                                                                                \
+    do {                                                                                                 \
+        cudaError_t code_ = (call);                                                                      \
+        if (code_ != cudaSuccess) return cuda_fail(e, #call, code_);                                     \
+    } while (0)
+
+static CUmemAllocationProp properties(const CudaDevice *c) {
+    CUmemAllocationProp p;
+    memset(&p, 0, sizeof p);
+    p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    p.location.id = c->ordinal;
+    return p;
+}
+
+static Status map_range(CudaDevice *c, Range *r, Error *e) {
+    CUmemAllocationProp p = properties(c);
+    CUmemAccessDesc access = {.location = p.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUresult code = c->create(&r->memory, r->size, &p, 0);
+    if (code == CUDA_SUCCESS) {
+        code = c->map(r->address, r->size, 0, r->memory, 0);
+        if (code == CUDA_SUCCESS && (code = c->access(r->address, r->size, &access, 1)) != CUDA_SUCCESS)
+            c->unmap(r->address, r->size);
+        if (code != CUDA_SUCCESS) c->release(r->memory);
+    }
+    r->mapped = code == CUDA_SUCCESS;
+    if (r->mapped) return OK;
+    size_t free_bytes = 0, total = 0;
+    cudaMemGetInfo(&free_bytes, &total);
+    return fail(e, ERR_MEMORY, "out of device memory: need %.2f GiB, %.2f of %.2f GiB are free (driver error %d)",
+                (double)r->size / 0x1p30, (double)free_bytes / 0x1p30, (double)total / 0x1p30, (int)code);
+}
+
+static void unmap_range(CudaDevice *c, Range *r) {
+    if (!r->mapped) return;
+    c->unmap(r->address, r->size);
+    c->release(r->memory);
+    r->mapped = false;
+}
+
+static Range **find_range(CudaDevice *c, const void *address) {
+    Range **at = &c->ranges;
+    while (*at && (*at)->address != (CUdeviceptr)(uintptr_t)address) at = &(*at)->next;
+    return at;
+}
+
+static Status cuda_reserve(Device *d, size_t size, void **out, Error *e) {
+    CudaDevice *c = state_of(d);
+    *out = NULL;
+    if (!size) return OK;
+    Range *r = calloc(1, sizeof *r);
+    if (!r) return fail(e, ERR_MEMORY, "out of memory");
+    r->size = (size + c->granularity - 1) / c->granularity * c->granularity;
+    CUresult code = c->address_reserve(&r->address, r->size, 0, 0, 0);
+    Status s = code == CUDA_SUCCESS ? map_range(c, r, e)
+                                    : fail(e, ERR_MEMORY, "cuda: cannot reserve %zu bytes of addresses (%d)", size, (int)code);
+    if (s != OK) {
+        if (code == CUDA_SUCCESS) c->address_free(r->address, r->size);
+        free(r);
+        return s;
+    }
+    r->next = c->ranges;
+    c->ranges = r;
+    *out = (void *)(uintptr_t)r->address;
+    return OK;
+}
+
+static void cuda_release(Device *d, void *address, size_t size) {
+    (void)size;
+    CudaDevice *c = state_of(d);
+    Range **at = find_range(c, address), *r = *at;
+    if (!r) return;
+    cudaStreamSynchronize(c->stream);
+    unmap_range(c, r);
+    c->address_free(r->address, r->size);
+    *at = r->next;
+    free(r);
+}
+
+static void cuda_discard(Device *d, void *address, size_t size) {
+    (void)size;
+    CudaDevice *c = state_of(d);
+    Range *r = *find_range(c, address);
+    if (!r) return;
+    cudaStreamSynchronize(c->stream);
+    unmap_range(c, r);
+}
+
+static Status cuda_commit(Device *d, void *address, size_t size, Error *e) {
+    (void)size;
+    CudaDevice *c = state_of(d);
+    Range *r = *find_range(c, address);
+    return !r || r->mapped ? OK : map_range(c, r, e);
+}
+
+/* Large copies run through two pinned buffers: the host fills one while the other is on its way. */
+static Status cuda_upload(Device *d, void *to, const void *from, size_t size, Error *e) {
+    CudaDevice *c = state_of(d);
+    for (size_t at = 0, turn = 0; at < size; at += STAGING_BYTES, turn ^= 1) {
+        size_t n = size - at < STAGING_BYTES ? size - at : STAGING_BYTES;
+        CUDA_TRY(e, cudaEventSynchronize(c->staged[turn]));
+        memcpy(c->staging[turn], (const char *)from + at, n);
+        CUDA_TRY(e, cudaMemcpyAsync((char *)to + at, c->staging[turn], n, cudaMemcpyHostToDevice, c->stream));
+        CUDA_TRY(e, cudaEventRecord(c->staged[turn], c->stream));
+    }
+    return OK;
+}
+
+static Status cuda_download(Device *d, void *to, const void *from, size_t size, Error *e) {
+    CudaDevice *c = state_of(d);
+    if (size) CUDA_TRY(e, cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToHost, c->stream));
+    CUDA_TRY(e, cudaStreamSynchronize(c->stream));
+    return OK;
+}
+
+static Status entry(const char *name, void *out, Error *e) {
+    cudaDriverEntryPointQueryResult found;
+    cudaError_t code = cudaGetDriverEntryPointByVersion(name, (void **)out, 12000, cudaEnableDefault, &found);
+    if (code == cudaSuccess && found == cudaDriverEntryPointSuccess) return OK;
+    return fail(e, ERR_DEVICE, "cuda: the driver has no %s: it is too old", name);
+}
+
+static Status open_state(CudaDevice *c, Error *e) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!driver) return fail(e, ERR_DEVICE, "--device cuda: no NVIDIA driver here (libcuda.so.1 is missing)");
+    int count = 0, sm_major = 0, sm_minor = 0;
+    cudaError_t code = cudaGetDeviceCount(&count);
+    if (code == cudaErrorInsufficientDriver) {
+        int have = 0;
+        cudaDriverGetVersion(&have);
+        return fail(e, ERR_DEVICE, "--device cuda: the driver supports CUDA %d.%d, this ditto needs %d.%d", have / 1000,
+                    have % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    }
+    if (code != cudaSuccess || !count) return fail(e, ERR_DEVICE, "--device cuda: no GPU found (%s)", cudaGetErrorString(code));
+    CUDA_TRY(e, cudaSetDevice(c->ordinal));
+    CUDA_TRY(e, cudaDeviceGetAttribute(&sm_major, cudaDevAttrComputeCapabilityMajor, c->ordinal));
+    CUDA_TRY(e, cudaDeviceGetAttribute(&sm_minor, cudaDevAttrComputeCapabilityMinor, c->ordinal));
+    if (sm_major < 8)
+        return fail(e, ERR_DEVICE, "--device cuda: this GPU has compute capability %d.%d, 8.0 or newer is needed", sm_major,
+                    sm_minor);
+    CUDA_TRY(e, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
+    for (int i = 0; i < STAGING; i++) {
+        CUDA_TRY(e, cudaHostAlloc(&c->staging[i], STAGING_BYTES, cudaHostAllocDefault));
+        CUDA_TRY(e, cudaEventCreateWithFlags(&c->staged[i], cudaEventDisableTiming));
+    }
+    const struct { const char *name; void *out; } calls[] = {
+        {"cuMemAddressReserve", &c->address_reserve}, {"cuMemAddressFree", &c->address_free}, {"cuMemCreate", &c->create},
+        {"cuMemRelease", &c->release}, {"cuMemMap", &c->map}, {"cuMemUnmap", &c->unmap}, {"cuMemSetAccess", &c->access},
+        {"cuMemGetAllocationGranularity", &c->granularity_of},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) TRY(entry(calls[i].name, calls[i].out, e));
+    CUmemAllocationProp p = properties(c);
+    if (c->granularity_of(&c->granularity, &p, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) != CUDA_SUCCESS)
+        return fail(e, ERR_DEVICE, "cuda: the driver does not tell its memory granularity");
+    return OK;
+}
+
+Status device_cuda_open(Device *out, Error *e) {
+    CudaDevice *c = calloc(1, sizeof *c);
+    if (!c) return fail(e, ERR_MEMORY, "out of memory");
+    *out = (Device){.name = "cuda", .reserve = cuda_reserve, .release = cuda_release, .upload = cuda_upload,
+                    .download = cuda_download, .discard = cuda_discard, .commit = cuda_commit, .state = c};
+    Status s = open_state(c, e);
+    if (s != OK) device_cuda_close(out);
+    return s;
+}
+
+void device_cuda_close(Device *d) {
+    CudaDevice *c = state_of(d);
+    if (!c) return;
+    while (c->ranges) cuda_release(d, (void *)(uintptr_t)c->ranges->address, 0);
+    for (int i = 0; i < STAGING; i++) {
+        if (c->staged[i]) cudaEventDestroy(c->staged[i]);
+        if (c->staging[i]) cudaFreeHost(c->staging[i]);
+    }
+    if (c->stream) cudaStreamDestroy(c->stream);
+    free(c);
+    *d = (Device){0};
+}
+
+bool device_cuda_info(const Device *d, CudaInfo *out) {
+    *out = (CudaInfo){0};
+    if (!d->state || strcmp(d->name, "cuda")) return false;
+    struct cudaDeviceProp p;
+    if (cudaGetDeviceProperties(&p, state_of(d)->ordinal) != cudaSuccess) return false;
+    memcpy(out->name, p.name, sizeof out->name - 1);
+    out->sm = 10 * p.major + p.minor;
+    out->sm_count = p.multiProcessorCount;
+    cudaDriverGetVersion(&out->driver);
+    cudaRuntimeGetVersion(&out->runtime);
+    return cudaMemGetInfo(&out->free, &out->total) == cudaSuccess;
+}
+
+void *device_cuda_stream(const Device *d) { return d->state && !strcmp(d->name, "cuda") ? state_of(d)->stream : NULL; }
+
+#endif
