@@ -179,7 +179,7 @@ static Status cuda_download(Device *d, void *to, const void *from, size_t size, 
 }
 
 static Status entry(const char *name, void *out, Error *e) {
-    cudaDriverEntryPointQueryResult found;
+    enum cudaDriverEntryPointQueryResult found;
     cudaError_t code = cudaGetDriverEntryPointByVersion(name, (void **)out, 12000, cudaEnableDefault, &found);
     if (code == cudaSuccess && found == cudaDriverEntryPointSuccess) return OK;
     return fail(e, ERR_DEVICE, "cuda: the driver has no %s: it is too old", name);
