@@ -83,6 +83,7 @@ static bool look(const char *folder, const char *stem, const char *variant, Cand
 
 /* No weights under a known name: says what lies there instead. */
 static Status nothing(const char *folder, Error *e) {
+    if (!file_is_dir(folder)) return fail(e, ERR_MODEL, "%s: missing, expected a folder with weights", folder);
     char seen[NAME_MAX_BYTES] = "";
     DIR *d = opendir(folder);
     for (struct dirent *f; d && (f = readdir(d));) {
@@ -96,10 +97,10 @@ static Status nothing(const char *folder, Error *e) {
                 folder, *seen ? "; found only " : "", seen, *seen ? ", which is not read" : "");
 }
 
-/* Exactly one of c->single and c->index is left non-empty. */
+/* At most one of c->single and c->index is left non-empty; none: nothing is there under a known name. */
 static Status choose(const char *folder, Candidate *c, Error *e) {
     static const char *const VARIANTS[] = {"", "bf16", "fp16"};
-    if (!file_is_dir(folder)) return fail(e, ERR_MODEL, "%s: missing, expected a folder with weights", folder);
+    c->single[0] = c->index[0] = 0;
     for (int v = 0; v < 3; v++) {
         Candidate diffusers, transformers;
         bool a = look(folder, "diffusion_pytorch_model", VARIANTS[v], &diffusers);
@@ -113,7 +114,7 @@ static Status choose(const char *folder, Candidate *c, Error *e) {
         if (c->index[0] && c->single[0]) *(a ? c->single : c->index) = 0;
         return OK;
     }
-    return nothing(folder, e);
+    return OK;
 }
 
 Status shards_names(const char *folder, char ***names, int *count, Error *e) {
@@ -121,6 +122,7 @@ Status shards_names(const char *folder, char ***names, int *count, Error *e) {
     *names = NULL;
     *count = 0;
     TRY(choose(folder, &c, e));
+    if (!c.single[0] && !c.index[0]) return OK;
     if (c.single[0]) {
         char **one = malloc(sizeof *one);
         if (one && !(*one = strdup(c.single))) free(one), one = NULL;
@@ -225,7 +227,9 @@ Status shards_open(const char *path, Shards *out, Error *e) {
                                                 : fail(e, ERR_MEMORY, "%s: out of memory", path);
     } else if ((status = choose(path, &c, e)) == OK) {
         char *names[] = {c.single};
-        status = c.single[0] ? open_files(path, names, 1, out, e) : open_indexed(path, c.index, out, e);
+        status = c.single[0]  ? open_files(path, names, 1, out, e)
+                 : c.index[0] ? open_indexed(path, c.index, out, e)
+                              : nothing(path, e);
     }
     if (status != OK) shards_close(out);
     return status;

@@ -30,9 +30,8 @@ typedef struct Shards {
 Status shards_open(const char *path, Shards *out, Error *e);
 void shards_close(Shards *s);
 
-/* The file names that shards_open would want, without opening them; ERR_MODEL only when neither file nor index is there
- * or the index cannot be read. For checks of completeness. `names` receives malloc'd strings, freed by
- * shards_names_free. */
+/* The file names that shards_open would want, without opening or looking for them: for checks of completeness. None when
+ * the folder has neither file nor index; ERR_MODEL when the index is bad. Free with shards_names_free. */
 Status shards_names(const char *folder, char ***names, int *count, Error *e);
 void shards_names_free(char **names, int count);
 
