@@ -37,7 +37,7 @@ static bool gated(const char *repository) {
 
 /* Writes the download line, with what a gated repository asks for first. */
 static const char *download_line(const char *repository, const char *include, const char *local_dir, char *out, size_t size) {
-    char to[600] = "", gate[300] = "";
+    char to[600] = "", gate[400] = "";
     if (local_dir) snprintf(to, sizeof to, " --local-dir '%s'", local_dir);
     if (gated(repository))
         snprintf(gate, sizeof gate, " (gated: first accept the licence at https://huggingface.co/%s and run `hf auth login`)",

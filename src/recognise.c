@@ -56,15 +56,18 @@ static Status check_component(const char *folder, const char *component, Error *
     Status status = file_exists(file) ? json_read(file, &config, e) : OK; /* absence is hub_complete's message */
     if (status == OK && config) status = check_quantised(config, file, e);
     if (status == OK && config && !strcmp(component, "transformer")) {
-        int64_t in = 64;
+        int64_t in = 64, out = 0;
         const char *name = "FluxTransformer2DModel";
         status = json_int(config, "in_channels", &in, file, e);
+        if (status == OK) status = json_int(config, "out_channels", &out, file, e);
         if (status == OK) status = json_string(config, "_class_name", &name, file, e);
         if (status == OK && strcmp(name, "FluxTransformer2DModel"))
             status = fail(e, ERR_MODEL, "%s: class %.80s, expected FluxTransformer2DModel", file, name);
-        if (status == OK && (in == 384 || in == 128))
-            status = fail(e, ERR_MODEL, "%s: in_channels %d: %s; text-to-image FLUX.1 has 64; %s", file, (int)in,
-                          in == 384 ? "FLUX.1 Fill" : "FLUX.1 Canny or Depth", USE_DEV);
+        if (status == OK && out && in != out) /* what comes in besides the latents is a picture */
+            status = fail(e, ERR_MODEL, "%s: in_channels %lld, out_channels %lld: %s; text-to-image FLUX.1 has 64 of both; %s",
+                          file, (long long)in, (long long)out,
+                          in == 6 * out ? "FLUX.1 Fill" : "FLUX.1 Canny, Depth or another variant with a second picture",
+                          USE_DEV);
     }
     json_free(config);
     free(file);
