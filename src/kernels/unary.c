@@ -9,6 +9,7 @@
 #include "core/tensor.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static const char *const NAMES[UNARY_COUNT] = {
     "silu", "gelu_tanh", "gelu_erf", "tanh", "sigmoid", "exp", "sin",
@@ -65,4 +66,22 @@ void unary_table_fill(UnaryFn fn, uint16_t table[UNARY_ENTRIES]) {
         table[b] = bf16_from_double(formula(fn, (double)bf16_to_f32((uint16_t)b)));
     const UnaryFixes *fixes = &unary_tables_fixes[fn];
     for (int i = 0; i < fixes->count; i++) table[fixes->fix[i].in] = fixes->fix[i].out;
+}
+
+Status unary_open(Unary *u, Error *e) {
+    *u = (Unary){0};
+    for (int fn = 0; fn < UNARY_COUNT; fn++) {
+        u->table[fn] = malloc(UNARY_ENTRIES * sizeof *u->table[fn]);
+        if (!u->table[fn]) {
+            unary_close(u);
+            return fail(e, ERR_MEMORY, "out of memory for the BF16 function tables");
+        }
+        unary_table_fill((UnaryFn)fn, u->table[fn]);
+    }
+    return OK;
+}
+
+void unary_close(Unary *u) {
+    for (int fn = 0; fn < UNARY_COUNT; fn++) free(u->table[fn]);
+    *u = (Unary){0};
 }

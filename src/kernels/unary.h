@@ -14,6 +14,8 @@
 #ifndef UNARY_H
 #define UNARY_H
 
+#include "core/status.h"
+
 #include <stdint.h>
 
 typedef enum UnaryFn {
@@ -37,6 +39,14 @@ enum { UNARY_ENTRIES = 65536 };
 
 const char *unary_name(UnaryFn fn); /* "silu", "gelu_tanh", ...: the recording's file names */
 void unary_table_fill(UnaryFn fn, uint16_t table[UNARY_ENTRIES]);
+
+/* All tables, filled once per process and read by every op of the CPU table (Exec.unary). */
+typedef struct Unary {
+    uint16_t *table[UNARY_COUNT];
+} Unary;
+
+Status unary_open(Unary *u, Error *e);
+void unary_close(Unary *u);
 
 /* Where the tables come from, for --explain and reports: "torch 2.11.0+cu130, ..., NVIDIA H200". */
 const char *unary_source(void);

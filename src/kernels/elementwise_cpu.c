@@ -1,0 +1,341 @@
+/* elementwise_cpu.c - the meaning of the ops of elementwise.h: widen a span, one plain loop per operation, round where
+ * the contract writes r(...), narrow. Not tuned beyond loops that vectorise.
+ *
+ * Easy to get wrong: constants are f32 (PyTorch multiplies a bf16 tensor by a Python number in f32); a BF16 unary
+ * function is a table lookup, never a libm call. */
+#include "kernels/registry.h"
+#include "kernels/rows.h"
+#include "kernels/unary.h"
+
+#include <math.h>
+
+static const float SQRT_2_OVER_PI = 0.79788456080286535588f;
+static const float SQRT_HALF = 0.70710678118654752440f;
+
+/* --- activations --- */
+
+static void lookup(float *v, int64_t n, const uint16_t *table) {
+    for (int64_t j = 0; j < n; j++) {
+        uint32_t bits;
+        memcpy(&bits, &v[j], 4);
+        v[j] = bf16_to_f32(table[bits >> 16]);
+    }
+}
+
+/* 0.5x * (1 + tanh(k (x + 0.044715 x^3))), rounded after every operation as eager transformers does. */
+static void gelu_new(const Exec *x, float *v, int64_t n, DType t) {
+    float u[ROWS_SPAN];
+    for (int64_t j = 0; j < n; j++) u[j] = t == BF16 ? v[j] : v[j] * v[j] * v[j];
+    if (t == BF16) lookup(u, n, x->unary->table[UNARY_POW3]);
+    for (int64_t j = 0; j < n; j++) u[j] *= 0.044715f;
+    rows_round(u, n, t);
+    for (int64_t j = 0; j < n; j++) u[j] += v[j];
+    rows_round(u, n, t);
+    for (int64_t j = 0; j < n; j++) u[j] *= SQRT_2_OVER_PI;
+    rows_round(u, n, t);
+    if (t == BF16) lookup(u, n, x->unary->table[UNARY_TANH]);
+    else for (int64_t j = 0; j < n; j++) u[j] = tanhf(u[j]);
+    for (int64_t j = 0; j < n; j++) u[j] += 1.0f;
+    rows_round(u, n, t);
+    for (int64_t j = 0; j < n; j++) v[j] *= 0.5f;
+    rows_round(v, n, t);
+    for (int64_t j = 0; j < n; j++) v[j] *= u[j];
+    rows_round(v, n, t);
+}
+
+static void quick_gelu(const Exec *x, float *v, int64_t n, DType t) {
+    float u[ROWS_SPAN];
+    for (int64_t j = 0; j < n; j++) u[j] = v[j] * 1.702f;
+    rows_round(u, n, t);
+    if (t == BF16) lookup(u, n, x->unary->table[UNARY_SIGMOID]);
+    else for (int64_t j = 0; j < n; j++) u[j] = 1.0f / (1.0f + expf(-u[j]));
+    for (int64_t j = 0; j < n; j++) v[j] *= u[j];
+    rows_round(v, n, t);
+}
+
+static void act_span(const Exec *x, int32_t kind, float *v, int64_t n, DType t) {
+    bool bf16 = t == BF16;
+    switch (kind) {
+    case ACT_SILU:
+        if (bf16) lookup(v, n, x->unary->table[UNARY_SILU]);
+        else for (int64_t j = 0; j < n; j++) v[j] = v[j] / (1.0f + expf(-v[j]));
+        break;
+    case ACT_GELU_TANH:
+        if (bf16) {
+            lookup(v, n, x->unary->table[UNARY_GELU_TANH]);
+        } else {
+            for (int64_t j = 0; j < n; j++) {
+                float a = v[j];
+                v[j] = 0.5f * a * (1.0f + tanhf(SQRT_2_OVER_PI * (a + 0.044715f * a * a * a)));
+            }
+        }
+        break;
+    case ACT_GELU_ERF:
+        if (bf16) lookup(v, n, x->unary->table[UNARY_GELU_ERF]);
+        else for (int64_t j = 0; j < n; j++) v[j] = 0.5f * v[j] * (1.0f + erff(v[j] * SQRT_HALF));
+        break;
+    case ACT_GELU_NEW: gelu_new(x, v, n, t); break;
+    case ACT_QUICK_GELU: quick_gelu(x, v, n, t); break;
+    case ACT_RELU:
+        for (int64_t j = 0; j < n; j++) v[j] = v[j] <= 0.0f ? 0.0f : v[j]; /* NaN passes */
+        break;
+    default: break;
+    }
+}
+
+static Status want_act(Exec *x, OpId op, int32_t kind, DType t) {
+    if (kind < ACT_NONE || kind > ACT_RELU)
+        return fail(x->error, ERR_MODEL, "%s: activation %d is unknown", ops_info(op)->name, (int)kind);
+    if (t == BF16 && !x->unary)
+        return fail(x->error, ERR_MODEL, "%s: the tables of the BF16 functions are not open", ops_info(op)->name);
+    return OK;
+}
+
+static Status act_cpu(Exec *x, const void *args) {
+    Act a = *(const Act *)args;
+    TRY(rows_want_float(x, OP_act, "x", a.x));
+    TRY(rows_want_like(x, OP_act, "y", a.y, a.x));
+    TRY(want_act(x, OP_act, a.kind, a.x.dtype));
+    rows_flatten(2, (Tensor *const[]){&a.y, &a.x});
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t i = 0; i < w.count; i++) {
+        float v[ROWS_SPAN];
+        Span s = rows_span(&w, i);
+        rows_load(v, &a.x, s);
+        act_span(x, a.kind, v, s.n, a.x.dtype);
+        rows_store(&a.y, s, v);
+    }
+    return OK;
+}
+
+static Status act_mul_cpu(Exec *x, const void *args) {
+    ActMul a = *(const ActMul *)args;
+    TRY(rows_want_float(x, OP_act_mul, "a", a.a));
+    TRY(rows_want_like(x, OP_act_mul, "y", a.y, a.a));
+    TRY(rows_want_like(x, OP_act_mul, "b", a.b, a.a));
+    TRY(want_act(x, OP_act_mul, a.kind, a.a.dtype));
+    rows_flatten(3, (Tensor *const[]){&a.y, &a.a, &a.b});
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t i = 0; i < w.count; i++) {
+        float v[ROWS_SPAN], b[ROWS_SPAN];
+        Span s = rows_span(&w, i);
+        rows_load(v, &a.a, s);
+        rows_load(b, &a.b, s);
+        act_span(x, a.kind, v, s.n, a.a.dtype);
+        for (int64_t j = 0; j < s.n; j++) v[j] *= b[j];
+        rows_store(&a.y, s, v);
+    }
+    return OK;
+}
+
+/* --- sums --- */
+
+static Status add_cpu(Exec *x, const void *args) {
+    Add a = *(const Add *)args;
+    TRY(rows_want_float(x, OP_add, "a", a.a));
+    TRY(rows_want_like(x, OP_add, "y", a.y, a.a));
+    TRY(rows_want_row(x, OP_add, "b", &a.b, a.a));
+    rows_flatten(3, (Tensor *const[]){&a.y, &a.a, &a.b});
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t i = 0; i < w.count; i++) {
+        float v[ROWS_SPAN], b[ROWS_SPAN];
+        Span s = rows_span(&w, i);
+        rows_load(v, &a.a, s);
+        rows_load(b, &a.b, s);
+        for (int64_t j = 0; j < s.n; j++) v[j] += b[j];
+        rows_store(&a.y, s, v);
+    }
+    return OK;
+}
+
+static Status residual_gate_cpu(Exec *x, const void *args) {
+    ResidualGate a = *(const ResidualGate *)args;
+    bool gated = a.gate.rank != 0;
+    TRY(rows_want_float(x, OP_residual_gate, "x", a.x));
+    TRY(rows_want_like(x, OP_residual_gate, "y", a.y, a.x));
+    TRY(rows_want_like(x, OP_residual_gate, "residual", a.residual, a.x));
+    if (gated) TRY(rows_want_row(x, OP_residual_gate, "gate", &a.gate, a.x));
+    else rows_flatten(3, (Tensor *const[]){&a.y, &a.residual, &a.x});
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t i = 0; i < w.count; i++) {
+        float v[ROWS_SPAN], b[ROWS_SPAN];
+        Span s = rows_span(&w, i);
+        rows_load(v, &a.x, s);
+        if (gated) {
+            rows_load(b, &a.gate, s);
+            for (int64_t j = 0; j < s.n; j++) v[j] *= b[j];
+            rows_round(v, s.n, a.x.dtype);
+        }
+        rows_load(b, &a.residual, s);
+        for (int64_t j = 0; j < s.n; j++) v[j] += b[j];
+        rows_store(&a.y, s, v);
+    }
+    return OK;
+}
+
+/* --- the sampler's ops: step values come from F32 [1] tensors --- */
+
+static Status step_value(Exec *x, OpId op, const char *arg, Tensor t, float *out) {
+    if (t.dtype != F32 || tensor_numel(t) != 1)
+        return fail(x->error, ERR_MODEL, "%s: %s is %s with %lld elements, expected F32 [1]", ops_info(op)->name, arg,
+                    dtype_name(t.dtype), (long long)tensor_numel(t));
+    memcpy(out, t.data, 4);
+    return OK;
+}
+
+static Status time_embed_cpu(Exec *x, const void *args) {
+    TimeEmbed a = *(const TimeEmbed *)args;
+    float t;
+    TRY(rows_want_float(x, OP_time_embed, "y", a.y));
+    TRY(step_value(x, OP_time_embed, "t", a.t, &t));
+    int64_t width = a.y.shape[a.y.rank - 1], half = width / 2;
+    if (tensor_numel(a.y) != width || width % 2)
+        return fail(x->error, ERR_MODEL, "time_embed: y has %lld elements, expected one row of even width",
+                    (long long)tensor_numel(a.y));
+    float scale = (float)-log((double)a.max_period);
+    for (int64_t first = 0; first < half; first += ROWS_SPAN) {
+        float c[ROWS_SPAN], s[ROWS_SPAN];
+        int64_t n = half - first < ROWS_SPAN ? half - first : ROWS_SPAN;
+        for (int64_t j = 0; j < n; j++) {
+            float angle = t * expf(scale * (float)(first + j) / (float)half);
+            c[j] = cosf(angle);
+            s[j] = sinf(angle);
+        }
+        rows_store(&a.y, (Span){0, first, n}, c);
+        rows_store(&a.y, (Span){0, half + first, n}, s);
+    }
+    return OK;
+}
+
+static Status cfg_combine_cpu(Exec *x, const void *args) {
+    CfgCombine a = *(const CfgCombine *)args;
+    float scale;
+    TRY(rows_want_float(x, OP_cfg_combine, "pos", a.pos));
+    TRY(rows_want_like(x, OP_cfg_combine, "y", a.y, a.pos));
+    TRY(rows_want_like(x, OP_cfg_combine, "neg", a.neg, a.pos));
+    TRY(step_value(x, OP_cfg_combine, "scale", a.scale, &scale));
+    rows_flatten(3, (Tensor *const[]){&a.y, &a.pos, &a.neg});
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t i = 0; i < w.count; i++) {
+        float v[ROWS_SPAN], b[ROWS_SPAN];
+        Span s = rows_span(&w, i);
+        rows_load(v, &a.pos, s);
+        rows_load(b, &a.neg, s);
+        for (int64_t j = 0; j < s.n; j++) v[j] -= b[j];
+        rows_round(v, s.n, a.y.dtype);
+        for (int64_t j = 0; j < s.n; j++) v[j] *= scale;
+        rows_round(v, s.n, a.y.dtype);
+        for (int64_t j = 0; j < s.n; j++) v[j] += b[j];
+        rows_store(&a.y, s, v);
+    }
+    return OK;
+}
+
+static Status euler_step_cpu(Exec *x, const void *args) {
+    EulerStep a = *(const EulerStep *)args;
+    float dt;
+    TRY(rows_want_float(x, OP_euler_step, "x", a.x));
+    TRY(rows_want_like(x, OP_euler_step, "y", a.y, a.x));
+    TRY(rows_want_like(x, OP_euler_step, "v", a.v, a.x));
+    TRY(step_value(x, OP_euler_step, "dt", a.dt, &dt));
+    rows_round(&dt, 1, a.x.dtype);
+    rows_flatten(3, (Tensor *const[]){&a.y, &a.x, &a.v});
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t i = 0; i < w.count; i++) {
+        float v[ROWS_SPAN], b[ROWS_SPAN];
+        Span s = rows_span(&w, i);
+        rows_load(v, &a.v, s);
+        rows_load(b, &a.x, s);
+        for (int64_t j = 0; j < s.n; j++) v[j] *= dt;
+        rows_round(v, s.n, a.x.dtype);
+        for (int64_t j = 0; j < s.n; j++) v[j] += b[j];
+        rows_store(&a.y, s, v);
+    }
+    return OK;
+}
+
+/* --- around the VAE --- */
+
+static Status affine_cpu(Exec *x, const void *args) {
+    Affine a = *(const Affine *)args;
+    TRY(rows_want_float(x, OP_affine, "x", a.x));
+    TRY(rows_want_like(x, OP_affine, "y", a.y, a.x));
+    rows_flatten(2, (Tensor *const[]){&a.y, &a.x});
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t i = 0; i < w.count; i++) {
+        float v[ROWS_SPAN];
+        Span s = rows_span(&w, i);
+        rows_load(v, &a.x, s);
+        for (int64_t j = 0; j < s.n; j++) v[j] *= a.mul;
+        rows_round(v, s.n, a.x.dtype);
+        for (int64_t j = 0; j < s.n; j++) v[j] += a.add;
+        rows_store(&a.y, s, v);
+    }
+    return OK;
+}
+
+static Status to_rgb8_cpu(Exec *x, const void *args) {
+    ToRgb8 a = *(const ToRgb8 *)args;
+    TRY(rows_want_float(x, OP_to_rgb8, "x", a.x));
+    if (a.y.dtype != U8 || !tensor_same_shape(a.y, a.x))
+        return fail(x->error, ERR_MODEL, "to_rgb8: y must be U8 in the shape of x");
+    rows_flatten(2, (Tensor *const[]){&a.y, &a.x});
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t i = 0; i < w.count; i++) {
+        float v[ROWS_SPAN];
+        Span s = rows_span(&w, i);
+        rows_load(v, &a.x, s);
+        for (int64_t j = 0; j < s.n; j++) v[j] *= 0.5f;
+        rows_round(v, s.n, a.x.dtype);
+        for (int64_t j = 0; j < s.n; j++) v[j] += 0.5f;
+        rows_round(v, s.n, a.x.dtype);
+        uint8_t *y = rows_at(&a.y, s.row, s.first);
+        int64_t stride = a.y.stride[a.y.rank - 1];
+        for (int64_t j = 0; j < s.n; j++) {
+            float unit = v[j] > 0.0f ? (v[j] < 1.0f ? v[j] : 1.0f) : 0.0f; /* NaN fails the first test */
+            y[j * stride] = (uint8_t)rintf(255.0f * unit);
+        }
+    }
+    return OK;
+}
+
+static Status count_nonfinite_cpu(Exec *x, const void *args) {
+    CountNonfinite a = *(const CountNonfinite *)args;
+    TRY(rows_want_float(x, OP_count_nonfinite, "x", a.x));
+    if (a.y.dtype != I32 || tensor_numel(a.y) != 1)
+        return fail(x->error, ERR_MODEL, "count_nonfinite: y must be I32 [1]");
+    rows_flatten(1, (Tensor *const[]){&a.x});
+    Walk w = rows_walk(a.x);
+    int64_t found = 0;
+#pragma omp parallel for schedule(static) reduction(+ : found) if (w.parallel)
+    for (int64_t i = 0; i < w.count; i++) {
+        float v[ROWS_SPAN];
+        Span s = rows_span(&w, i);
+        rows_load(v, &a.x, s);
+        int32_t here = 0;
+        for (int64_t j = 0; j < s.n; j++) {
+            uint32_t bits;
+            memcpy(&bits, &v[j], 4);
+            here += (bits & 0x7f800000u) == 0x7f800000u;
+        }
+        found += here;
+    }
+    int32_t count = found > INT32_MAX ? INT32_MAX : (int32_t)found;
+    memcpy(a.y.data, &count, 4);
+    return OK;
+}
+
+#define IMPL(op_name) {.op = OP_##op_name, .name = "cpu", .run = op_name##_cpu}
+const Impl ELEMENTWISE_CPU[] = {
+    IMPL(act),        IMPL(act_mul), IMPL(add),     IMPL(residual_gate),   IMPL(time_embed), IMPL(cfg_combine),
+    IMPL(euler_step), IMPL(affine),  IMPL(to_rgb8), IMPL(count_nonfinite),
+};
+const int ELEMENTWISE_CPU_COUNT = sizeof ELEMENTWISE_CPU / sizeof *ELEMENTWISE_CPU;

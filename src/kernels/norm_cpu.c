@@ -1,0 +1,238 @@
+/* norm_cpu.c - the meaning of layernorm, ln_modulate, rmsnorm and qk_norm_rope_head (norm.h). GroupNorm lives with the
+ * convolutions.
+ *
+ * Statistics are summed in double in ROWS_LANES partial sums and narrowed to f32 once; from there on every step is the
+ * f32 step of the contract. A plain f32 sum would put the error of this table into every comparison with it.
+ * Easy to get wrong: the order of the partial sums is part of the result (it must not depend on the compiler's vector
+ * width or on the threads), and a row longer than a span is loaded again in each pass. */
+#include "kernels/registry.h"
+#include "kernels/rows.h"
+
+#include <math.h>
+
+static double lanes_sum(const double *lane) {
+    double s[ROWS_LANES];
+    memcpy(s, lane, sizeof s);
+    for (int width = ROWS_LANES / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) s[i] += s[i + width];
+    return s[0];
+}
+
+static void add_values(double *lane, const float *v, int64_t n) {
+    int64_t j = 0;
+    for (; j + ROWS_LANES <= n; j += ROWS_LANES)
+        for (int i = 0; i < ROWS_LANES; i++) lane[i] += (double)v[j + i];
+    for (int i = 0; j < n; j++, i++) lane[i] += (double)v[j];
+}
+
+/* Squares of v - mean; the difference is an f32, its square exact in double. */
+static void add_squares(double *lane, const float *v, int64_t n, float mean) {
+    int64_t j = 0;
+    for (; j + ROWS_LANES <= n; j += ROWS_LANES)
+        for (int i = 0; i < ROWS_LANES; i++) {
+            double d = (double)(v[j + i] - mean);
+            lane[i] += d * d;
+        }
+    for (int i = 0; j < n; j++, i++) {
+        double d = (double)(v[j] - mean);
+        lane[i] += d * d;
+    }
+}
+
+static float rsqrt_of(double mean_square, float eps) {
+    float v = (float)mean_square + eps;
+    return (float)(1.0 / sqrt((double)v));
+}
+
+/* Statistics of one row. When the row fits into one span, v holds it afterwards. */
+typedef struct Stats {
+    float mean, rstd;
+} Stats;
+
+static Stats row_stats(const Tensor *x, const Walk *w, int64_t row, float eps, bool centred, float *v) {
+    Stats out = {0};
+    double lane[ROWS_LANES] = {0};
+    for (int64_t first = 0; first < w->cols; first += ROWS_SPAN) {
+        Span s = rows_piece(w, row, first);
+        rows_load(v, x, s);
+        if (centred) add_values(lane, v, s.n);
+        else add_squares(lane, v, s.n, 0.0f);
+    }
+    double mean = lanes_sum(lane) / (double)w->cols;
+    if (centred) {
+        out.mean = (float)mean;
+        memset(lane, 0, sizeof lane);
+        for (int64_t first = 0; first < w->cols; first += ROWS_SPAN) {
+            Span s = rows_piece(w, row, first);
+            if (w->pieces > 1) rows_load(v, x, s);
+            add_squares(lane, v, s.n, out.mean);
+        }
+        mean = lanes_sum(lane) / (double)w->cols;
+    }
+    out.rstd = rsqrt_of(mean, eps);
+    return out;
+}
+
+/* --- rows of the last dimension --- */
+
+static Status layernorm_cpu(Exec *x, const void *args) {
+    LayerNorm a = *(const LayerNorm *)args;
+    TRY(rows_want_float(x, OP_layernorm, "x", a.x));
+    TRY(rows_want_like(x, OP_layernorm, "y", a.y, a.x));
+    TRY(rows_want_row(x, OP_layernorm, "w", &a.w, a.x));
+    TRY(rows_want_row(x, OP_layernorm, "b", &a.b, a.x));
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t row = 0; row < w.rows; row++) {
+        float v[ROWS_SPAN], weight[ROWS_SPAN], bias[ROWS_SPAN];
+        Stats st = row_stats(&a.x, &w, row, a.eps, true, v);
+        for (int64_t first = 0; first < w.cols; first += ROWS_SPAN) {
+            Span s = rows_piece(&w, row, first);
+            if (w.pieces > 1) rows_load(v, &a.x, s);
+            rows_load(weight, &a.w, s);
+            rows_load(bias, &a.b, s);
+            for (int64_t j = 0; j < s.n; j++) v[j] = fmaf(weight[j], (v[j] - st.mean) * st.rstd, bias[j]);
+            rows_store(&a.y, s, v);
+        }
+    }
+    return OK;
+}
+
+static Status ln_modulate_cpu(Exec *x, const void *args) {
+    LnModulate a = *(const LnModulate *)args;
+    bool shifted = a.shift.rank != 0;
+    DType t = a.x.dtype;
+    TRY(rows_want_float(x, OP_ln_modulate, "x", a.x));
+    TRY(rows_want_like(x, OP_ln_modulate, "y", a.y, a.x));
+    TRY(rows_want_row(x, OP_ln_modulate, "scale", &a.scale, a.x));
+    if (shifted) TRY(rows_want_row(x, OP_ln_modulate, "shift", &a.shift, a.x));
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t row = 0; row < w.rows; row++) {
+        float v[ROWS_SPAN], m[ROWS_SPAN];
+        Stats st = row_stats(&a.x, &w, row, a.eps, true, v);
+        for (int64_t first = 0; first < w.cols; first += ROWS_SPAN) {
+            Span s = rows_piece(&w, row, first);
+            if (w.pieces > 1) rows_load(v, &a.x, s);
+            for (int64_t j = 0; j < s.n; j++) v[j] = (v[j] - st.mean) * st.rstd;
+            rows_round(v, s.n, t);
+            rows_load(m, &a.scale, s);
+            for (int64_t j = 0; j < s.n; j++) m[j] += 1.0f;
+            rows_round(m, s.n, t);
+            for (int64_t j = 0; j < s.n; j++) v[j] *= m[j];
+            if (shifted) {
+                rows_round(v, s.n, t);
+                rows_load(m, &a.shift, s);
+                for (int64_t j = 0; j < s.n; j++) v[j] += m[j];
+            }
+            rows_store(&a.y, s, v);
+        }
+    }
+    return OK;
+}
+
+static Status rmsnorm_cpu(Exec *x, const void *args) {
+    RmsNorm a = *(const RmsNorm *)args;
+    bool weighted = a.w.rank != 0, twice = a.form == RMS_TWICE;
+    if (!twice && a.form != RMS_ONCE) return fail(x->error, ERR_MODEL, "rmsnorm: form %d is unknown", (int)a.form);
+    TRY(rows_want_float(x, OP_rmsnorm, "x", a.x));
+    TRY(rows_want_like(x, OP_rmsnorm, "y", a.y, a.x));
+    if (weighted) TRY(rows_want_row(x, OP_rmsnorm, "w", &a.w, a.x));
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t row = 0; row < w.rows; row++) {
+        float v[ROWS_SPAN], m[ROWS_SPAN];
+        Stats st = row_stats(&a.x, &w, row, a.eps, false, v);
+        for (int64_t first = 0; first < w.cols; first += ROWS_SPAN) {
+            Span s = rows_piece(&w, row, first);
+            if (w.pieces > 1) rows_load(v, &a.x, s);
+            for (int64_t j = 0; j < s.n; j++) v[j] *= st.rstd;
+            if (twice) rows_round(v, s.n, a.x.dtype);
+            if (weighted) {
+                rows_load(m, &a.w, s);
+                for (int64_t j = 0; j < s.n; j++) v[j] *= m[j];
+            }
+            rows_store(&a.y, s, v);
+        }
+    }
+    return OK;
+}
+
+/* --- heads --- */
+
+enum { HEAD_MAX = 512 }; /* elements of a head: the published models have 64 to 256 */
+
+/* Rotates v in place, f32 products and sums; c, s: E/2 values of the token. */
+static void rope(float *v, int64_t e, const float *c, const float *s, int32_t form) {
+    int64_t half = e / 2, step = form == ROPE_HALF ? 1 : 2, other = form == ROPE_HALF ? half : 1;
+    float out[HEAD_MAX];
+    for (int64_t i = 0; i < half; i++) {
+        float x0 = v[i * step], x1 = v[i * step + other];
+        out[i * step] = x0 * c[i] - x1 * s[i];
+        out[i * step + other] = x1 * c[i] + x0 * s[i];
+    }
+    memcpy(v, out, (size_t)e * sizeof *v);
+}
+
+typedef struct Heads {
+    Tensor y, x, w, cos, sin;
+    float eps;
+    int32_t form;
+} Heads;
+
+static void norm_rope_heads(const Heads *a) {
+    Walk w = rows_walk(a->y);
+    int64_t heads = a->y.shape[1], half = w.cols / 2;
+    DType t = a->x.dtype;
+    float weight[HEAD_MAX];
+    rows_load(weight, &a->w, (Span){0, 0, w.cols});
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t row = 0; row < w.rows; row++) {
+        float v[ROWS_SPAN], c[HEAD_MAX / 2], s[HEAD_MAX / 2];
+        Span all = {row, 0, w.cols};
+        Stats st = row_stats(&a->x, &w, row, a->eps, false, v);
+        for (int64_t j = 0; j < w.cols; j++) v[j] = weight[j] * (v[j] * st.rstd);
+        if (a->form != ROPE_NONE) {
+            rows_round(v, w.cols, t);
+            rows_load(c, &a->cos, (Span){row / heads, 0, half});
+            rows_load(s, &a->sin, (Span){row / heads, 0, half});
+            rope(v, w.cols, c, s, a->form);
+        }
+        rows_store(&a->y, all, v);
+    }
+}
+
+static Status want_heads(Exec *x, const char *arg, Tensor q, Tensor y, Tensor w, const QkNormRopeHead *a) {
+    OpId op = OP_qk_norm_rope_head;
+    TRY(rows_want_float(x, op, arg, q));
+    TRY(rows_want_like(x, op, "the output", y, q));
+    if (q.rank != 3 || q.shape[2] > HEAD_MAX || q.shape[2] % 2)
+        return fail(x->error, ERR_MODEL, "qk_norm_rope_head: %s must be [T, H, E], E even and at most %d", arg,
+                    HEAD_MAX);
+    if (w.rank != 1 || w.shape[0] != q.shape[2] || w.dtype != q.dtype)
+        return fail(x->error, ERR_MODEL, "qk_norm_rope_head: the weight of %s must be %s [%lld]", arg,
+                    dtype_name(q.dtype), (long long)q.shape[2]);
+    if (a->rope == ROPE_NONE) return OK;
+    const Tensor *table[] = {&a->cos, &a->sin};
+    for (int i = 0; i < 2; i++)
+        if (table[i]->dtype != F32 || table[i]->rank != 2 || table[i]->shape[0] != q.shape[0] ||
+            table[i]->shape[1] != q.shape[2] / 2)
+            return fail(x->error, ERR_MODEL, "qk_norm_rope_head: the RoPE tables must be F32 [%lld, %lld] for %s",
+                        (long long)q.shape[0], (long long)q.shape[2] / 2, arg);
+    return OK;
+}
+
+static Status qk_norm_rope_head_cpu(Exec *x, const void *args) {
+    QkNormRopeHead a = *(const QkNormRopeHead *)args;
+    if (a.rope < ROPE_NONE || a.rope > ROPE_HALF)
+        return fail(x->error, ERR_MODEL, "qk_norm_rope_head: RoPE form %d is unknown", (int)a.rope);
+    TRY(want_heads(x, "q", a.q, a.yq, a.wq, &a));
+    TRY(want_heads(x, "k", a.k, a.yk, a.wk, &a));
+    norm_rope_heads(&(Heads){a.yq, a.q, a.wq, a.cos, a.sin, a.eps, a.rope});
+    norm_rope_heads(&(Heads){a.yk, a.k, a.wk, a.cos, a.sin, a.eps, a.rope});
+    return OK;
+}
+
+#define IMPL(op_name) {.op = OP_##op_name, .name = "cpu", .run = op_name##_cpu}
+const Impl NORM_CPU[] = {IMPL(layernorm), IMPL(ln_modulate), IMPL(rmsnorm), IMPL(qk_norm_rope_head)};
+const int NORM_CPU_COUNT = sizeof NORM_CPU / sizeof *NORM_CPU;

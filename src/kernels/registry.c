@@ -1,0 +1,9 @@
+/* registry.c - fills the op tables. The CPU table is the meaning of every op: one implementation each. */
+#include "kernels/registry.h"
+
+void ops_cpu(Ops *ops) {
+    *ops = (Ops){0};
+    ops_append(ops, ELEMENTWISE_CPU, ELEMENTWISE_CPU_COUNT);
+    ops_append(ops, NORM_CPU, NORM_CPU_COUNT);
+    ops_append(ops, MOVE_CPU, MOVE_CPU_COUNT);
+}
