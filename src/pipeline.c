@@ -6,7 +6,6 @@
 #include "pipeline.h"
 
 #include "core/file.h"
-#include "hub.h"
 #include "kernels/unary.h"
 #include "model.h"
 
@@ -56,7 +55,6 @@ void pipeline_close(Pipeline *p) {
 }
 
 static Status open_model(Pipeline *p, DType dtype, Error *e) {
-    TRY(hub_recognise(p->folder, e));
     char *path = file_join(p->folder, "model_index.json");
     if (!path) return fail(e, ERR_MEMORY, "out of memory");
     Json *index = NULL;

@@ -17,7 +17,7 @@
 typedef struct Pipeline Pipeline;
 
 typedef struct PipelineOptions {
-    const char *model;  /* -m: folder, hub snapshot, or OWNER/NAME */
+    const char *model;  /* a model folder; hub.h finds it for -m */
     const char *device; /* NULL: chosen; "cpu", "cuda" */
     DType dtype;        /* DTYPE_NONE: chosen (BF16) */
     const volatile int *interrupted;

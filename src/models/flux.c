@@ -145,9 +145,7 @@ static Status encode_row(const Tokenizer *t, const char *text, int64_t count, co
     row->ids = malloc((size_t)count * sizeof *row->ids);
     row->mask = malloc((size_t)count * sizeof *row->mask);
     if (!row->ids || !row->mask) return fail(e, ERR_MEMORY, "out of memory for %lld tokens", (long long)count);
-    TRY(tok_encode_fixed(t, text, count, row->ids, row->mask, &row->lost_byte, e));
-    for (int64_t i = 0; i < count; i++) row->used += row->mask[i];
-    return OK;
+    return tok_encode_fixed(t, text, strlen(text), count, row->ids, row->mask, &row->used, &row->lost_byte, e);
 }
 
 static Status flux_tokenize(const Model *m, const char *text, const Job *job, Tokens *out, Error *e) {
