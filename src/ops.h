@@ -113,6 +113,7 @@ typedef struct Tap {
 } Tap;
 
 struct Unary; /* kernels/unary.h: recorded bf16 function tables of the CPU table */
+struct Cuda;  /* kernels/cuda.h: stream and library handles of the CUDA table */
 
 /* All that an op may touch besides its arguments. One owner thread; never shared. */
 struct Exec {
@@ -124,7 +125,8 @@ struct Exec {
     Error *error;
     DType dtype;    /* compute dtype of the component: F32 or BF16 */
     bool dry;
-    const struct Unary *unary;
+    const struct Unary *unary; /* CPU table only */
+    struct Cuda *cuda;         /* CUDA table only */
     Tap *tap;
     const volatile int *interrupted; /* set by the signal handler; checked between ops */
 };

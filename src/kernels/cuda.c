@@ -1,0 +1,60 @@
+/* cuda.c - see cuda.h. */
+#include "kernels/cuda.h"
+
+#ifdef HAVE_CUDA
+
+#include "core/device_cuda.h"
+#include "kernels/cuda_plans.h"
+
+Status cuda_open(Cuda *c, Device *d, Error *e) {
+    *c = (Cuda){.stream = device_cuda_stream(d)};
+    CudaInfo info;
+    if (!device_cuda_info(d, &info)) return fail(e, ERR_DEVICE, "cuda: no open device");
+    c->sm = info.sm;
+    c->sm_count = info.sm_count;
+    cudaError_t code = cudaMalloc(&c->workspace, CUDA_BLAS_WORKSPACE);
+    if (code != cudaSuccess) return fail(e, ERR_MEMORY, "cuda: library workspace: %s", cudaGetErrorString(code));
+    return cuda_plans_open(&c->plans, e);
+}
+
+void cuda_close(Cuda *c) {
+    if (c->stream) cudaStreamSynchronize(c->stream);
+    if (c->plans) cuda_plans_close(c, c->plans);
+    if (c->blas) c->libs.cublasDestroy_v2_(c->blas);
+    if (c->lt) c->libs.cublasLtDestroy_(c->lt);
+    if (c->dnn) c->libs.cudnnDestroy_(c->dnn);
+    if (c->workspace) cudaFree(c->workspace);
+    cuda_libs_close(&c->libs);
+    *c = (Cuda){0};
+}
+
+Status cuda_need_blas(Cuda *c, Error *e) {
+    if (c->blas) return OK;
+    TRY(cuda_libs_blas(&c->libs, e));
+    cublasStatus_t code = c->libs.cublasCreate_v2_(&c->blas);
+    if (code == CUBLAS_STATUS_SUCCESS) code = c->libs.cublasSetStream_v2_(c->blas, c->stream);
+    if (code == CUBLAS_STATUS_SUCCESS) code = c->libs.cublasSetWorkspace_v2_(c->blas, c->workspace, CUDA_BLAS_WORKSPACE);
+    return code == CUBLAS_STATUS_SUCCESS ? OK : fail(e, ERR_DEVICE, "cuBLAS: cannot start (status %d)", (int)code);
+}
+
+Status cuda_need_lt(Cuda *c, Error *e) {
+    if (c->lt) return OK;
+    TRY(cuda_libs_lt(&c->libs, e));
+    cublasStatus_t code = c->libs.cublasLtCreate_(&c->lt);
+    return code == CUBLAS_STATUS_SUCCESS ? OK : fail(e, ERR_DEVICE, "cuBLASLt: cannot start (status %d)", (int)code);
+}
+
+Status cuda_need_dnn(Cuda *c, Error *e) {
+    if (c->dnn) return OK;
+    TRY(cuda_libs_dnn(&c->libs, e));
+    cudnnStatus_t code = c->libs.cudnnCreate_(&c->dnn);
+    if (code == CUDNN_STATUS_SUCCESS) code = c->libs.cudnnSetStream_(c->dnn, c->stream);
+    return code == CUDNN_STATUS_SUCCESS ? OK : fail(e, ERR_DEVICE, "cuDNN: cannot start: %s", c->libs.cudnnGetErrorString_(code));
+}
+
+Status cuda_launched(Exec *x, const char *op) {
+    cudaError_t code = cudaGetLastError();
+    return code == cudaSuccess ? OK : fail(x->error, ERR_DEVICE, "%s: launch failed: %s", op, cudaGetErrorString(code));
+}
+
+#endif

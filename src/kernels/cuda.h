@@ -1,0 +1,53 @@
+/* cuda.h - what the CUDA table's implementations share: the stream, the card, library handles and their workspace.
+ *
+ * Includable from C and CUDA C++. Without HAVE_CUDA only ops_cuda() remains and adds nothing.
+ * Easy to get wrong: everything runs on one stream; the workspaces are shared by all calls because of that. */
+#ifndef KERNELS_CUDA_H
+#define KERNELS_CUDA_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "ops.h"
+
+void ops_cuda(Ops *ops); /* appends the CUDA table */
+
+#ifdef HAVE_CUDA
+
+#include "kernels/cuda_libs.h"
+
+#include <cuda_runtime_api.h>
+
+/* What PyTorch grants, and with it the bits: split-K choices depend on it. */
+enum { CUDA_LT_WORKSPACE = 1 << 20, CUDA_BLAS_WORKSPACE = 32 << 20 };
+
+typedef struct CudaPlans CudaPlans; /* library plans by signature: kernels/cuda_plans.h */
+
+typedef struct Cuda {
+    cudaStream_t stream;
+    int sm, sm_count;
+    CudaLibs libs;
+    cublasHandle_t blas;
+    cublasLtHandle_t lt;
+    cudnnHandle_t dnn;
+    void *workspace; /* CUDA_BLAS_WORKSPACE bytes */
+    CudaPlans *plans;
+} Cuda;
+
+/* Handles are made when first asked for; each names what is missing. */
+Status cuda_open(Cuda *c, Device *d, Error *e);
+void cuda_close(Cuda *c);
+Status cuda_need_blas(Cuda *c, Error *e);
+Status cuda_need_lt(Cuda *c, Error *e);
+Status cuda_need_dnn(Cuda *c, Error *e);
+
+/* After a launch: ERR_DEVICE naming the op when the launch failed. */
+Status cuda_launched(Exec *x, const char *op);
+
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif
