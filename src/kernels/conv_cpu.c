@@ -1,0 +1,171 @@
+/* conv_cpu.c - the CPU table's conv2d and upsample_conv on channels-last pictures.
+ *
+ * A unit of work is a tile of output pixels (and, for small pictures, a range of output channels). Its thread writes
+ * the input rows of the tile with their kw neighbours side by side, [input row, output column, kw * Cin] in f32: only
+ * a kernel ROW is unrolled, so the copy is kw times the input, not kh * kw times, and the kh kernel rows are kh
+ * products over the same copy, shifted by a row. Padding, stride and the x2 upsampling exist in that copy alone.
+ * Weights are widened once per call.
+ * Easy to get wrong: the bias comes after the first rounding, in every dtype (PyTorch adds it to cuDNN's output);
+ * rows of the copy are packed at the tile's own width, so that rows of a stride-1 tile form one long matrix. */
+#include "kernels/gemm_cpu.h"
+#include "kernels/registry.h"
+#include "ops.h"
+
+enum {
+    TILE_X = 32,
+    TILE_Y_MIN = 8, TILE_Y_MAX = 32,
+    COPY_FLOATS = 1 << 18, /* copy of a tile: 1 MiB wanted */
+    UNITS_WANTED = 8,      /* fewer tiles than this: output channels are split as well */
+    TILE_N_MIN = 32,
+};
+
+typedef struct Plan {
+    int64_t height, width, channels;     /* of the input as the kernel sees it: after upsampling */
+    int64_t out_height, out_width, out_channels, kh, kw;
+    int64_t row;                         /* kw * channels: one unrolled kernel row */
+    int64_t tile_y, tile_x, tile_n, copy_rows;
+    int up;                              /* log2 of the upsampling */
+    int threads;
+    size_t weights, bias, tiles, copy, sum, per_thread, total;
+} Plan;
+
+static Plan plan(const Conv2d *a, int up) {
+    Tensor w = a->w->w;
+    Plan p = {.height = a->x.shape[0] << up, .width = a->x.shape[1] << up, .channels = a->x.shape[2], .up = up,
+              .out_height = a->y.shape[0], .out_width = a->y.shape[1], .out_channels = w.shape[0], .kh = w.shape[1],
+              .kw = w.shape[2], .row = w.shape[2] * w.shape[3], .threads = gemm_threads()};
+    p.tile_x = gemm_part(p.out_width, TILE_X);
+    int64_t fits = COPY_FLOATS / gemm_max(p.tile_x * p.row, 1) - p.kh;
+    p.tile_y = gemm_part(p.out_height, gemm_max(TILE_Y_MIN, gemm_min(fits, TILE_Y_MAX)));
+    p.copy_rows = (p.tile_y - 1) * a->stride + p.kh;
+    int64_t tiles = gemm_ceil(p.out_height, p.tile_y) * gemm_ceil(p.out_width, p.tile_x);
+    int64_t split = gemm_max(1, gemm_min(gemm_ceil(UNITS_WANTED, gemm_max(tiles, 1)), p.out_channels / TILE_N_MIN));
+    p.tile_n = gemm_part(p.out_channels, gemm_ceil(p.out_channels, split));
+    p.weights = gemm_piece(&p.total, p.out_channels * p.kh * p.row);
+    p.bias = gemm_piece(&p.total, p.out_channels);
+    p.tiles = p.total;
+    p.copy = gemm_piece(&p.per_thread, p.copy_rows * p.tile_x * p.row);
+    p.sum = gemm_piece(&p.per_thread, p.tile_y * p.tile_x * p.tile_n);
+    p.total += p.per_thread * (size_t)p.threads;
+    return p;
+}
+
+static Status check(Exec *x, OpId op, const Conv2d *a, int up) {
+    const char *op_name = ops_info(op)->name, *name = a->w->name ? a->w->name : "weight";
+    Tensor w = a->w->w;
+    if (w.rank != 4 || !gemm_storage(w.dtype) || !tensor_contiguous(w) || a->w->scale.rank || a->w->lora)
+        return fail(x->error, ERR_MODEL, "%s: %s takes plain contiguous [out, kh, kw, in] weights only", name, op_name);
+    if (a->x.rank != 3 || a->y.rank != 3 || a->x.stride[2] != 1 || a->y.stride[2] != 1)
+        return fail(x->error, ERR_MODEL, "%s: %s needs pictures [Y, X, C] with contiguous channels", name, op_name);
+    if (a->x.shape[2] != w.shape[3] || a->y.shape[2] != w.shape[0])
+        return fail(x->error, ERR_MODEL, "%s: %s from %lld to %lld channels, weight has %lld to %lld", name, op_name,
+                    (long long)a->x.shape[2], (long long)a->y.shape[2], (long long)w.shape[3], (long long)w.shape[0]);
+    if (a->stride < 1 || a->pad_top < 0 || a->pad_left < 0 || a->pad_bottom < 0 || a->pad_right < 0)
+        return fail(x->error, ERR_MODEL, "%s: %s with stride %d or a negative padding", name, op_name, a->stride);
+    int64_t across = (a->x.shape[1] << up) + a->pad_left + a->pad_right - w.shape[2];
+    int64_t down = (a->x.shape[0] << up) + a->pad_top + a->pad_bottom - w.shape[1];
+    if (across < 0 || down < 0 || across / a->stride + 1 != a->y.shape[1] || down / a->stride + 1 != a->y.shape[0])
+        return fail(x->error, ERR_MODEL, "%s: %s output is %lld x %lld, expected %lld x %lld", name, op_name,
+                    (long long)a->y.shape[0], (long long)a->y.shape[1], (long long)(down / a->stride + 1),
+                    (long long)(across / a->stride + 1));
+    if (a->w->bias.rank && (tensor_numel(a->w->bias) != w.shape[0] || !gemm_storage(a->w->bias.dtype)))
+        return fail(x->error, ERR_MODEL, "%s: bias has %lld elements, want %lld", name,
+                    (long long)tensor_numel(a->w->bias), (long long)w.shape[0]);
+    if (a->x.dtype != a->y.dtype || (a->x.dtype != F32 && a->x.dtype != BF16))
+        return fail(x->error, ERR_MODEL, "%s: %s from %s to %s", name, op_name, dtype_name(a->x.dtype),
+                    dtype_name(a->y.dtype));
+    return OK;
+}
+
+/* Columns [x0, x0 + n) of output pixels of input row iy, each with its kw neighbours. */
+static void unroll_row(const Plan *p, const Conv2d *a, int64_t iy, int64_t x0, int64_t n, float *to) {
+    if (iy < 0 || iy >= p->height) {
+        memset(to, 0, (size_t)(n * p->row) * sizeof *to);
+        return;
+    }
+    int64_t c = p->channels, size = (int64_t)dtype_size(a->x.dtype);
+    const char *from = (const char *)a->x.data + (iy >> p->up) * a->x.stride[0] * size;
+    bool packed = !p->up && a->x.stride[1] == c;
+    for (int64_t i = 0; i < n; i++, to += p->row) {
+        int64_t ix = (x0 + i) * a->stride - a->pad_left;
+        if (packed && ix >= 0 && ix + p->kw <= p->width) {
+            gemm_widen(to, from + ix * c * size, a->x.dtype, F32, p->row);
+            continue;
+        }
+        for (int64_t d = 0; d < p->kw; d++, ix++) {
+            if (ix < 0 || ix >= p->width) memset(to + d * c, 0, (size_t)c * sizeof *to);
+            else gemm_widen(to + d * c, from + (ix >> p->up) * a->x.stride[1] * size, a->x.dtype, F32, c);
+        }
+    }
+}
+
+/* r(r(sum) + bias) of one pixel's channels. */
+static void finish(char *to, DType t, const float *sum, const float *bias, int64_t n) {
+    if (t == F32) {
+        float *y = (float *)(void *)to;
+        for (int64_t i = 0; i < n; i++) y[i] = bias ? sum[i] + bias[i] : sum[i];
+        return;
+    }
+    uint16_t *y = (uint16_t *)(void *)to;
+    for (int64_t i = 0; i < n; i++) y[i] = bf16_from_f32(bias ? bf16_round(sum[i]) + bias[i] : sum[i]);
+}
+
+static void unit(const Plan *p, const Conv2d *a, const float *weights, const float *bias, int64_t y0, int64_t x0,
+                 int64_t n0, char *scratch) {
+    float *copy = (float *)(void *)(scratch + p->copy), *sum = (float *)(void *)(scratch + p->sum);
+    int64_t h = gemm_min(p->tile_y, p->out_height - y0), w = gemm_min(p->tile_x, p->out_width - x0);
+    int64_t n = gemm_min(p->tile_n, p->out_channels - n0), pitch = w * p->row, ldw = p->kh * p->row;
+    for (int64_t r = 0; r < (h - 1) * a->stride + p->kh; r++)
+        unroll_row(p, a, y0 * a->stride - a->pad_top + r, x0, w, copy + r * pitch);
+    int64_t rows = a->stride == 1 ? h : 1; /* output rows of one product */
+    for (int64_t r = 0; r < h; r += rows)
+        for (int64_t d = 0; d < p->kh; d++)
+            gemm_nt(rows * w, n, p->row, 1, copy + (r * a->stride + d) * pitch, p->row, weights + n0 * ldw + d * p->row,
+                    ldw, d ? 1 : 0, sum + r * w * n, n);
+    int64_t size = (int64_t)dtype_size(a->y.dtype);
+    for (int64_t r = 0; r < h; r++)
+        for (int64_t i = 0; i < w; i++)
+            finish((char *)a->y.data + ((y0 + r) * a->y.stride[0] + (x0 + i) * a->y.stride[1] + n0) * size, a->y.dtype,
+                   sum + (r * w + i) * n, bias ? bias + n0 : NULL, n);
+}
+
+static Status convolve(Exec *x, OpId op, const Conv2d *a, int up) {
+    TRY(check(x, op, a, up));
+    Plan p = plan(a, up);
+    char *scratch = arena_push(x->scratch, p.total);
+    if (!scratch) return fail(x->error, ERR_MEMORY, "%s: no scratch of %zu bytes", ops_info(op)->name, p.total);
+    const Weight *w = a->w;
+    float *wide = (float *)(void *)(scratch + p.weights), *bias = (float *)(void *)(scratch + p.bias);
+    int64_t filter = p.kh * p.row;
+#pragma omp parallel for schedule(static) num_threads(p.threads)
+    for (int64_t i = 0; i < p.out_channels; i++)
+        gemm_widen(wide + i * filter, (const char *)w->w.data + (size_t)(i * filter) * dtype_size(w->w.dtype),
+                   w->w.dtype, w->round, filter);
+    if (w->bias.rank) gemm_widen(bias, w->bias.data, w->bias.dtype, w->round, p.out_channels);
+    int64_t across = gemm_ceil(p.out_width, p.tile_x), parts = gemm_ceil(p.out_channels, p.tile_n);
+    int64_t units = gemm_ceil(p.out_height, p.tile_y) * across * parts;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(p.threads)
+    for (int64_t u = 0; u < units; u++)
+        unit(&p, a, wide, w->bias.rank ? bias : NULL, u / parts / across * p.tile_y, u / parts % across * p.tile_x,
+             u % parts * p.tile_n, scratch + p.tiles + p.per_thread * (size_t)gemm_thread());
+    return OK;
+}
+
+static Status conv2d(Exec *x, const void *args) { return convolve(x, OP_conv2d, args, 0); }
+static Status upsample_conv(Exec *x, const void *args) { return convolve(x, OP_upsample_conv, args, 1); }
+
+static size_t conv2d_scratch(const Exec *x, const void *args) {
+    (void)x;
+    return plan(args, 0).total;
+}
+
+static size_t upsample_conv_scratch(const Exec *x, const void *args) {
+    (void)x;
+    return plan(args, 1).total;
+}
+
+const Impl CONV_CPU[] = {
+    {OP_conv2d, "cpu", conv2d, conv2d_scratch, NULL},
+    {OP_upsample_conv, "cpu", upsample_conv, upsample_conv_scratch, NULL},
+};
+const int CONV_CPU_COUNT = sizeof CONV_CPU / sizeof *CONV_CPU;
