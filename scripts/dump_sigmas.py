@@ -33,6 +33,7 @@ CONFIGS = {
     "zturbo": {"num_train_timesteps": 1000, "use_dynamic_shifting": False, "shift": 3.0},
     "zbase": {"num_train_timesteps": 1000, "use_dynamic_shifting": False, "shift": 6.0},
     "odd": {"num_train_timesteps": 997, "shift": 2.3},
+    "first": {"shift": 1.18},  # in f32 the table's own first sigma is 0.9999999
     "ltx2": {"use_dynamic_shifting": True, "shift_terminal": 0.1, "shift": 1.0, **LTX},
     "ltx2d": {"use_dynamic_shifting": False, "shift_terminal": None, "shift": 1.0, **LTX},
     "linear": {"use_dynamic_shifting": True, "time_shift_type": "linear", **SHIFTS},
@@ -137,6 +138,11 @@ def main():
             case(name, "own", steps, 2304)
         for name in ("linear", "karras", "expo", "invert", "flow", "terminal"):
             case(name, "flux", steps, 2304)
+    for steps in (5, 128, 250, 500, 999, 1000, 2500):
+        case("dev", "flux", steps, 4096)
+        case("dev", "own", steps, 4096)
+        case("first", "own", steps, 4096)
+        case("zbase", "zimage", steps, 4096)
     case("ltx2d", "distilled", 8, 6144)
     model_values()
 
