@@ -38,8 +38,9 @@ def versions(device):
     }
 
 
-def _sdpa(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+def _sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     assert dropout_p == 0.0 and not enable_gqa
+    q, k, v = query, key, value
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     s = q.float() @ k.float().transpose(-1, -2) * np.float32(scale).item()
     if is_causal:
@@ -131,7 +132,7 @@ class CudaRounding(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         to = self.ROUTE.get(func)
-        if to is not None and any(torch.is_tensor(a) and a.dtype == BF16 for a in args):
+        if to is not None and any(torch.is_tensor(a) and a.dtype == BF16 for a in (*args, *kwargs.values())):
             self.used[to.__name__] = self.used.get(to.__name__, 0) + 1
             return to(*args, **kwargs)           # the mode is off inside
         return func(*args, **kwargs)
