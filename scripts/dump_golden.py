@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a FLUX.1 folder through diffusers and writes every stage: the reference side of --dump and of the goldens.
+"""Runs a FLUX.1 folder through diffusers and writes every stage: the reference of --dump and of the goldens.
 
     python3 scripts/dump_golden.py MODEL_DIR OUT_DIR -p TEXT [--dtype bf16] [--device cuda] ...
         one NAME.safetensors per stage, as ./ditto generate --dump writes them, and meta.json
@@ -10,6 +10,7 @@ Stages: ids_1, ids_2 (I32 [B,T]), pooled, prompt_embeds, negative_pooled, negati
 [B,C,h,w]), sigmas, timesteps (F32), velocity_NNN (what the scheduler gets, after CFG, packed [B,S,C]),
 latents_NNN (after step NNN, packed), latents (the last, packed), pixels (U8 [H,W,3]).
 
+Parts (clip_, t5_, dit_, vae_) hold the tensors that the C code shows to its tap, by the tap's names.
 In bf16 files NAME@f32 is the f32 result from the SAME (bf16) inputs: for a block, its bf16 inputs; for a run,
 the bf16 noise. The weights are then the bf16 values in f32.
 
@@ -37,7 +38,8 @@ HEIGHT, WIDTH, TEXT = 80, 112, 19
 def load(model_dir, dtype, device):
     from diffusers import FluxPipeline
     from transformers import CLIPTextModel, T5EncoderModel
-    te = CLIPTextModel.from_pretrained(model_dir, subfolder="text_encoder", dtype=dtype, attn_implementation="eager")
+    te = CLIPTextModel.from_pretrained(model_dir, subfolder="text_encoder", dtype=dtype,
+                                       attn_implementation="eager")
     t5 = T5EncoderModel.from_pretrained(model_dir, subfolder="text_encoder_2", dtype=dtype,
                                         attn_implementation="eager")
     pipe = FluxPipeline.from_pretrained(model_dir, text_encoder=te, text_encoder_2=t5, torch_dtype=dtype)
@@ -126,67 +128,65 @@ def one(x):
     return {"": x}
 
 
-def first(x):
-    return {"": x[0]}
-
-
 def tap_clip(te, ids):
     core = getattr(te, "text_model", te)
-    mods = {"embeddings": (core.embeddings, one), "final_layer_norm": (core.final_layer_norm, one)}
+    mods = {"clip.embed": (core.embeddings, one), "clip.final": (core.final_layer_norm, one)}
     for i, layer in enumerate(core.encoder.layers):
-        mods[f"layer_{i:03d}"] = (layer, lambda r: {"": r[0] if isinstance(r, tuple) else r})
+        mods[f"clip.layer.{i}"] = (layer, lambda r: {"": r[0] if isinstance(r, tuple) else r})
     out = {"ids_1": ids.to(torch.int32)}
     out.update(tap(te, mods, lambda: out.__setitem__("pooled", te(ids).pooler_output)))
     return out
 
 
 def tap_t5(t5, ids):
-    mods = {"embeddings": (t5.shared, one), "final_layer_norm": (t5.encoder.final_layer_norm, one)}
+    mods = {"t5.embed": (t5.shared, one), "t5.final": (t5.encoder.final_layer_norm, one)}
     for i, block in enumerate(t5.encoder.block):
-        mods[f"block_{i:03d}"] = (block, lambda r: {"": r[0] if isinstance(r, tuple) else r})
-        mods[f"block_{i:03d}.attn_norm"] = (block.layer[0].layer_norm, one)
-        mods[f"block_{i:03d}.ff_norm"] = (block.layer[1].layer_norm, one)
-        mods[f"block_{i:03d}.attn"] = (block.layer[0], first)
-    mods = {k: v for k, v in mods.items() if "." not in k or k.startswith("block_000")}
+        mods[f"t5.block.{i}"] = (block, lambda r: {"": r[0] if isinstance(r, tuple) else r})
     out = {"ids_2": ids.to(torch.int32)}
     out.update(tap(t5, mods, lambda: t5(ids)))
     return out
 
 
 def tap_dit(dit, inputs, h, w):
-    """inputs: latents, prompt_embeds, pooled, timestep (F32 sigma*1000), guidance (F32)."""
+    """inputs: latents, prompt_embeds, pooled, timestep (F32, sigma * 1000), guidance (F32). Adds t and guidance_t:
+    what the sinusoid sees after the pipeline's and the model's roundings."""
     dtype = inputs["latents"].dtype
     img_ids = torch.stack([torch.zeros(h * w), torch.arange(h).repeat_interleave(w), torch.arange(w).repeat(h)], 1)
-    both = {"": lambda r: {".txt": r[0], ".img": r[1]}}[""]
-    mods = {"temb": (dit.time_text_embed, one), "x_embedder": (dit.x_embedder, one),
-            "context_embedder": (dit.context_embedder, one), "norm_out": (dit.norm_out, one),
+    mods = {"flux.temb": (dit.time_text_embed, one), "flux.x_embedder": (dit.x_embedder, one),
+            "flux.context_embedder": (dit.context_embedder, one), "flux.norm_out": (dit.norm_out, one),
             "velocity": (dit.proj_out, one)}
     for i, b in enumerate(dit.transformer_blocks):
-        mods[f"double_{i:03d}"] = (b, both)
+        mods[f"flux.double.{i}"] = (b, lambda r: {".text": r[0], ".image": r[1]})
     for i, b in enumerate(dit.single_transformer_blocks):
-        mods[f"single_{i:03d}"] = (b, both)
+        mods[f"flux.single.{i}"] = (b, lambda r: {"": torch.cat([r[0], r[1]], 1)})
+    scalars = {}
 
     def call():
-        t = inputs["timestep"].to(dtype)         # the pipeline's two roundings
+        t = inputs["timestep"].to(dtype)         # the pipeline's rounding; the model multiplies by 1000 again
+        hook = dit.time_text_embed.register_forward_pre_hook(
+            lambda m, a: scalars.update(t=a[0].float(), guidance_t=a[1].float()))
         dit(hidden_states=inputs["latents"], timestep=t / 1000, guidance=inputs["guidance"],
             pooled_projections=inputs["pooled"], encoder_hidden_states=inputs["prompt_embeds"],
             txt_ids=torch.zeros(inputs["prompt_embeds"].shape[1], 3, dtype=dtype), img_ids=img_ids.to(dtype))
-    return {**inputs, **tap(dit, mods, call)}
+        hook.remove()
+    return {**inputs, **tap(dit, mods, call), **scalars}
 
 
 def tap_vae(vae, z):
+    """Pictures are stored channels last, [B,Y,X,C], as the C side holds them."""
     d = vae.decoder
-    mods = {"conv_in": (d.conv_in, one), "mid_block": (d.mid_block, one), "conv_norm_out": (d.conv_norm_out, one),
-            "conv_out": (d.conv_out, one), "mid_attention": (d.mid_block.attentions[0], one),
-            "mid_resnet_0": (d.mid_block.resnets[0], one)}
+    mods = {"vae.conv_in": (d.conv_in, one), "vae.mid": (d.mid_block, one), "vae.picture": (d.conv_out, one),
+            "vae.norm_out": (d.conv_norm_out, lambda r: {"": torch.nn.functional.silu(r)})}
     for i, b in enumerate(d.up_blocks):
-        mods[f"up_block_{i}"] = (b, one)
-    return {"z": z, **tap(vae, mods, lambda: vae.decode(z))}
+        mods[f"vae.up.{i}"] = (b, one)
+    out = {"z": z, **tap(vae, mods, lambda: vae.decode(z))}
+    return {k: v.permute(0, 2, 3, 1) for k, v in out.items()}
 
 
 def save(path, tensors, meta):
     clean = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
     save_file(clean, path, metadata={k: str(v) for k, v in meta.items()})
+    os.chmod(path, 0o644)
 
 
 def schnell_variant(model_dir, out):
@@ -219,8 +219,8 @@ def golden_runs(model_dir, out, device, meta):
                 if name == "bf16":
                     for part in (pipe.text_encoder, pipe.text_encoder_2, pipe.transformer, pipe.vae):
                         part.float()
-                    twin = run_pipeline(pipe, text=TEXT, noise=pipe._pack_latents(r["noise"].float(), 1, *r["noise"].shape[1:]),
-                                        **args)
+                    noise = pipe._pack_latents(r["noise"].float(), 1, *r["noise"].shape[1:])
+                    twin = run_pipeline(pipe, text=TEXT, noise=noise, **args)
                     r.update({k + "@f32": v for k, v in twin.items()
                               if k.startswith(("velocity", "latents", "pooled", "prompt_embeds", "pixels"))})
                 r.pop("latents")
@@ -241,8 +241,8 @@ def golden_parts(model_dir, out, device, meta):
     t5_ids = torch.randint(3, 129, (1, 101), generator=g)
     t5_ids[0, 88], t5_ids[0, 89:] = 1, 0
     h, w = HEIGHT // 16, WIDTH // 16
-    dit_in = {"latents": torch.randn(2, h * w, 24, generator=g), "prompt_embeds": torch.randn(2, TEXT, 64, generator=g),
-              "pooled": torch.randn(2, 56, generator=g)}
+    dit_in = {"latents": torch.randn(2, h * w, 24, generator=g),
+              "prompt_embeds": torch.randn(2, TEXT, 64, generator=g), "pooled": torch.randn(2, 56, generator=g)}
     z = torch.randn(2, 6, 3, 4, generator=g) * 2.77 + 0.1159
     for name, dtype in DTYPES.items():
         pipe = load(model_dir, dtype, device)
@@ -255,12 +255,13 @@ def golden_parts(model_dir, out, device, meta):
         a = {k: v[:1] for k, v in {**x, **t}.items()}
         save(f"{out}/dit_{name}.safetensors", tap_dit(pipe.transformer, a, h, w), {**m, "grid": f"{h}x{w}"})
         two = tap_dit(pipe.transformer, {**x, **t}, h, w)
-        save(f"{out}/dit_batch2_{name}.safetensors",
-             {k: v for k, v in two.items() if k in dit_in or k in t or k == "velocity"}, {**m, "grid": f"{h}x{w}"})
+        keep = {*dit_in, *t, "t", "guidance_t", "velocity"}
+        save(f"{out}/dit_batch2_{name}.safetensors", {k: v for k, v in two.items() if k in keep},
+             {**m, "grid": f"{h}x{w}"})
         zz = z.to(torch.bfloat16).to(dtype).to(device)
         save(f"{out}/vae_{name}.safetensors", tap_vae(pipe.vae, zz[:1]), m)
         two = tap_vae(pipe.vae, zz)
-        save(f"{out}/vae_batch2_{name}.safetensors", {k: two[k] for k in ("z", "conv_out")}, m)
+        save(f"{out}/vae_batch2_{name}.safetensors", {k: two[k] for k in ("z", "vae.picture")}, m)
 
 
 def main():

@@ -117,6 +117,7 @@ def write(out, folder, name, tensors, dtype, config):
     os.makedirs(d, exist_ok=True)
     save_file({k: v.detach().to(dtype).contiguous() for k, v in tensors.items()}, os.path.join(d, name),
               metadata={"format": "pt"})
+    os.chmod(os.path.join(d, name), 0o644)
     with open(os.path.join(d, "config.json"), "w") as f:
         json.dump(config, f, indent=2, sort_keys=True)
         f.write("\n")
