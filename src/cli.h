@@ -1,0 +1,61 @@
+/* cli.h - the command line as a value: which subcommand, which options, with every value checked.
+ *
+ * One table (cli.c) describes each option once: spelling, aliases, range, help, and the subcommands it belongs to.
+ * Parsing, --help and the "did you mean" suggestion all read that table. Knows no model: a value that only some models
+ * accept (guidance, sequence length) passes here and is refused by pipeline_resolve.
+ * Easy to get wrong: negative_prompt NULL means "not given", "" is a negative prompt; strings point into argv. */
+#ifndef CLI_H
+#define CLI_H
+
+#include "pipeline.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define CLI_VERSION "0.1.0"
+
+typedef enum Command { COMMAND_GENERATE, COMMAND_COMPARE, COMMAND_INSPECT, COMMAND_TOKENS, COMMAND_COUNT } Command;
+
+enum { CLI_MAX_ARGS = 2, CLI_MAX_INJECT = 64 };
+
+typedef struct Cli {
+    Command command;
+    bool help, version;             /* nothing else is set then */
+    bool help_all;                  /* with help: the overview, not one subcommand */
+    const char *args[CLI_MAX_ARGS]; /* positional arguments */
+    int arg_count;
+
+    /* generate; tokens takes model and prompt too */
+    const char *model, *prompt, *negative_prompt, *output, *dump;
+    int width, height, steps, max_sequence_length; /* 0: the model's default */
+    int count;                                     /* 1 .. 100000 */
+    uint64_t seed;                                 /* valid when seed_given */
+    bool seed_given;                               /* false also for --seed -1: one is drawn */
+    double guidance, cfg_scale, guidance_scale;    /* < 0: not given */
+    const char *device;                            /* NULL: chosen */
+    DType dtype;                                   /* DTYPE_NONE: chosen */
+    bool dry_run, no_metadata, overwrite, json;
+    int verbosity;                                 /* -1 quiet, 0, 1 verbose */
+    Inject inject[CLI_MAX_INJECT];                 /* .name is malloc'd (cli_free), .file points into argv */
+    int inject_count;
+
+    /* compare */
+    double min_psnr, max_abs;                      /* < 0: not given */
+    /* tokens */
+    bool no_special;
+} Cli;
+
+/* Parses argv[1..]. ERR_USAGE names the option, what was found and what was expected. cli_free in any case. */
+Status cli_parse(int argc, char *const *argv, Cli *out, Error *e);
+void cli_free(Cli *cli);
+
+/* Overview, or one subcommand's options, out of the option table. */
+void cli_help_all(FILE *out);
+void cli_help(Command command, FILE *out);
+const char *cli_command_name(Command command);
+
+/* Offset of the first byte that breaks UTF-8 (overlong forms, surrogates and values above U+10FFFF break it), or -1. */
+int64_t cli_utf8_fault(const char *text);
+
+#endif

@@ -1,0 +1,16 @@
+/* generate.h - the generate subcommand around the pipeline: seeds, names, metadata, progress, results.
+ *
+ * Prints through the two streams it is given and nowhere else: results to out (a path or a JSON object a line, flushed
+ * after each picture), everything for people to err.
+ * Easy to get wrong: all names are checked before the model is rendered, and each picture is written as soon as it is
+ * made, so an interrupt or a failure keeps the pictures before it. */
+#ifndef GENERATE_H
+#define GENERATE_H
+
+#include "cli.h"
+
+/* folder: the model's resolved folder (from -m). terminal: err is one. */
+Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bool terminal, const volatile int *interrupted,
+                    Error *e);
+
+#endif

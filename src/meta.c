@@ -1,0 +1,94 @@
+/* meta.c - see meta.h. JSON through cJSON's writer, except for the seed, which a double cannot hold.
+ * Easy to get wrong: values of the "parameters" line that hold a comma, a colon or a line break are written as JSON
+ * strings there: that is how its readers split the line. */
+#include "meta.h"
+
+#include "cli.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool add_seed(cJSON *o, uint64_t seed) {
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, seed);
+    return cJSON_AddRawToObject(o, "seed", text);
+}
+
+/* A title is a folder's name and can hold anything; JSON and PNG text must be UTF-8. */
+static char *clean(const char *text) {
+    char *out = strdup(text ? text : "");
+    for (int64_t at; out && (at = cli_utf8_fault(out)) >= 0;) out[at] = '?';
+    return out;
+}
+
+static bool add_text(cJSON *o, const char *key, const char *text) {
+    char *copy = clean(text);
+    bool ok = copy && cJSON_AddStringToObject(o, key, copy);
+    free(copy);
+    return ok;
+}
+
+static bool add_injected(cJSON *o, const Job *job) {
+    if (!job->inject_count) return true;
+    cJSON *list = cJSON_AddArrayToObject(o, "inject");
+    bool ok = list;
+    for (int i = 0; ok && i < job->inject_count; i++) {
+        cJSON *name = cJSON_CreateString(job->inject[i].name);
+        ok = name && cJSON_AddItemToArray(list, name);
+    }
+    return ok;
+}
+
+static bool add_seconds(cJSON *o, const Media *m) {
+    cJSON *s = cJSON_AddObjectToObject(o, "seconds");
+    return s && cJSON_AddNumberToObject(s, "text", m->seconds_text) && cJSON_AddNumberToObject(s, "denoise", m->seconds_denoise) &&
+           cJSON_AddNumberToObject(s, "decode", m->seconds_decode);
+}
+
+char *meta_json(const Meta *m, const char *path, const Media *media) {
+    const Job *j = m->job;
+    cJSON *o = cJSON_CreateObject();
+    bool ok = o && (!path || add_text(o, "path", path));
+    ok = ok && add_text(o, "ditto", CLI_VERSION) && add_text(o, "model", m->title) && add_text(o, "prompt", j->prompt);
+    ok = ok && (!j->negative_prompt || add_text(o, "negative_prompt", j->negative_prompt));
+    ok = ok && add_seed(o, j->seed) && add_text(o, "rng", "cpu") && cJSON_AddNumberToObject(o, "width", j->width) &&
+         cJSON_AddNumberToObject(o, "height", j->height) && cJSON_AddNumberToObject(o, "steps", j->steps);
+    ok = ok && (j->guidance < 0 || cJSON_AddNumberToObject(o, "guidance", j->guidance));
+    ok = ok && cJSON_AddNumberToObject(o, "cfg_scale", j->cfg_scale) &&
+         cJSON_AddNumberToObject(o, "max_sequence_length", j->max_sequence_length);
+    ok = ok && add_text(o, "device", m->device) && add_text(o, "dtype", m->dtype == F32 ? "f32" : "bf16") && add_injected(o, j);
+    ok = ok && (!path || !media || add_seconds(o, media));
+    char *text = ok ? cJSON_PrintUnformatted(o) : NULL;
+    cJSON_Delete(o);
+    return text;
+}
+
+/* As it stands, or as a JSON string when it would split the line. */
+static char *quoted(const char *text) {
+    char *copy = clean(text);
+    if (!copy || !copy[strcspn(copy, ",:\n")]) return copy;
+    cJSON *s = cJSON_CreateString(copy);
+    char *out = s ? cJSON_PrintUnformatted(s) : NULL;
+    cJSON_Delete(s);
+    free(copy);
+    return out;
+}
+
+char *meta_parameters(const Meta *m) {
+    const Job *j = m->job;
+    char *title = quoted(m->title), *text = NULL;
+    char distilled[48] = "";
+    if (j->guidance >= 0) snprintf(distilled, sizeof distilled, " Distilled CFG Scale: %g,", j->guidance);
+    bool negative = j->negative_prompt && j->negative_prompt[0];
+    int n = title ? asprintf(&text,
+                             "%s\n%s%s%sSteps: %d, Sampler: Euler, Schedule type: Simple, CFG scale: %g,%s Seed: %" PRIu64
+                             ", Size: %dx%d, Model: %s, RNG: CPU, Version: ditto %s",
+                             j->prompt, negative ? "Negative prompt: " : "", negative ? j->negative_prompt : "",
+                             negative ? "\n" : "", j->steps, j->cfg_scale, distilled, j->seed, j->width, j->height, title,
+                             CLI_VERSION)
+                  : -1;
+    free(title);
+    return n < 0 ? NULL : text;
+}

@@ -1,0 +1,26 @@
+/* meta.h - the text that travels inside a PNG: what was asked for, resolved, so that the picture can be made again.
+ *
+ * Two forms. "ditto": one JSON object with every parameter that touches the pixels. "parameters": the convention of the
+ * common web UIs (prompt, "Negative prompt: ...", then "Steps: 28, Sampler: Euler, ..."), which their readers parse.
+ * Not the PNG chunks themselves (media/png.h).
+ * Easy to get wrong: seeds go up to 2^64-1, beyond what a JSON reader with doubles holds; they are written as integers
+ * all the same, exactly. */
+#ifndef META_H
+#define META_H
+
+#include "pipeline.h"
+
+typedef struct Meta {
+    const Job *job;        /* resolved; its seed is the picture's own */
+    const char *title;     /* of the model */
+    const char *device;
+    DType dtype;
+} Meta;
+
+/* malloc'd JSON object on one line; with path, it begins with "path" and ends with the seconds of media (for --json).
+ * NULL when out of memory. */
+char *meta_json(const Meta *m, const char *path, const Media *media);
+/* malloc'd text of the web UIs' convention; NULL when out of memory. */
+char *meta_parameters(const Meta *m);
+
+#endif

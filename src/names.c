@@ -1,0 +1,167 @@
+/* names.c - see names.h. Plain byte strings: paths need not be UTF-8, and nothing is ever handed to printf as a format.
+ * Easy to get wrong: lstat, not stat, decides whether a name exists, so that a dangling link counts as existing. */
+#include "names.h"
+
+#include "core/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { TITLE_MAX = 100 }; /* bytes of the title in a file name */
+
+static const char SUFFIX[] = ".png";
+
+static const char *last_part(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* The next counter at or after s: its start, or NULL; *size is its length, *digits its width. */
+static const char *find_counter(const char *s, size_t *size, int *digits) {
+    for (; *s; s++) {
+        if (*s != '%') continue;
+        if (s[1] == 'd') {
+            *size = 2;
+            *digits = 1;
+            return s;
+        }
+        if (s[1] == '0' && s[2] >= '1' && s[2] <= '9' && s[3] == 'd') {
+            *size = 4;
+            *digits = s[2] - '0';
+            return s;
+        }
+    }
+    return NULL;
+}
+
+static char *join_number(const char *left, size_t left_size, const char *number, const char *right) {
+    size_t n = strlen(number), m = strlen(right);
+    char *out = malloc(left_size + n + m + 1);
+    if (!out) return NULL;
+    memcpy(out, left, left_size);
+    memcpy(out + left_size, number, n);
+    memcpy(out + left_size + n, right, m + 1);
+    return out;
+}
+
+static char *title_name(const char *title, uint64_t seed) {
+    char text[TITLE_MAX + 32];
+    size_t n = 0;
+    for (const char *c = title; *c && n < TITLE_MAX; c++) {
+        unsigned char b = (unsigned char)*c;
+        text[n++] = b <= 0x20 || b == 0x7f || strchr("/\\:*?\"<>|%", b) ? '-' : (char)b;
+    }
+    if (title[n]) { /* cut: take a code point that began before the cut away with it */
+        while (n && ((unsigned char)title[n] & 0xc0) == 0x80) n--;
+    }
+    if (!n || text[0] == '.' || text[0] == '-') { /* no hidden file, no option */
+        memmove(text + 1, text, n);
+        text[0] = '_';
+        n++;
+    }
+    snprintf(text + n, sizeof text - n, "-%llu.png", (unsigned long long)seed);
+    return strdup(text);
+}
+
+static Status check_suffix(const char *output, Error *e) {
+    const char *name = last_part(output), *dot = strrchr(name, '.');
+    if (!dot || dot == name)
+        return fail(e, ERR_USAGE, "--output: %s has no .png suffix (a folder must exist or end with a slash)", output);
+    if (strcasecmp(dot, SUFFIX)) return fail(e, ERR_USAGE, "--output: %s ends with %s, expected .png", output, dot);
+    return OK;
+}
+
+static char *one_name(const char *output, const char *title, uint64_t seed, int number, int count) {
+    char text[24];
+    size_t size = 0, length = output ? strlen(output) : 0;
+    int digits = 0;
+    if (!output || output[length - 1] == '/' || file_is_dir(output)) {
+        char *name = title_name(title, seed);
+        char *path = name ? file_join(output ? output : ".", name) : NULL;
+        free(name);
+        return path;
+    }
+    const char *counter = find_counter(last_part(output), &size, &digits);
+    if (counter) {
+        snprintf(text, sizeof text, "%0*d", digits, number);
+        return join_number(output, (size_t)(counter - output), text, counter + size);
+    }
+    if (count == 1) return strdup(output);
+    const char *dot = strrchr(output, '.');
+    snprintf(text, sizeof text, "-%d", number);
+    return join_number(output, (size_t)(dot - output), text, dot);
+}
+
+Status names_make(const char *output, const char *title, uint64_t seed, int count, Names *out, Error *e) {
+    *out = (Names){0};
+    if (output && !output[0]) return fail(e, ERR_USAGE, "--output: the name is empty");
+    bool folder = !output || output[strlen(output) - 1] == '/' || file_is_dir(output);
+    if (!folder) {
+        TRY(check_suffix(output, e));
+        size_t size = 0;
+        int digits = 0;
+        const char *counter = find_counter(last_part(output), &size, &digits);
+        if (counter && find_counter(counter + size, &size, &digits))
+            return fail(e, ERR_USAGE, "--output: %s holds two counters, expected at most one %%d or %%03d", output);
+    }
+    out->path = calloc((size_t)count, sizeof *out->path);
+    if (!out->path) return fail(e, ERR_MEMORY, "--output: out of memory for %d names", count);
+    for (int i = 0; i < count; i++) {
+        out->path[i] = one_name(output, title, seed + (uint64_t)i, i + 1, count);
+        if (!out->path[i]) return fail(e, ERR_MEMORY, "--output: out of memory for %d names", count);
+        out->count++;
+    }
+    return OK;
+}
+
+void names_free(Names *names) {
+    for (int i = 0; i < names->count; i++) free(names->path[i]);
+    free(names->path);
+    *names = (Names){0};
+}
+
+static Status check_folder(const char *path, Error *e) {
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path) return OK;
+    char *folder = strndup(path, (size_t)(slash - path));
+    if (!folder) return fail(e, ERR_MEMORY, "--output: out of memory");
+    struct stat st;
+    Status status = OK;
+    if (stat(folder, &st)) status = fail(e, ERR_IO, "%s: no such folder to write to: %s", folder, strerror(errno));
+    else if (!S_ISDIR(st.st_mode)) status = fail(e, ERR_IO, "%s: not a folder", folder);
+    free(folder);
+    return status;
+}
+
+/* The temporary name of file_write_atomic, created and removed: rights, read-only file systems, name lengths. */
+static Status probe(const char *path, Error *e) {
+    char name[4096];
+    if (snprintf(name, sizeof name, "%s.tmp-%ld", path, (long)getpid()) >= (int)sizeof name)
+        return fail(e, ERR_IO, "%s: path is too long", path);
+    int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) return fail(e, ERR_IO, "%s: cannot create: %s", path, strerror(errno));
+    close(fd);
+    unlink(name);
+    return OK;
+}
+
+Status names_check(const Names *names, bool overwrite, Error *e) {
+    const char *longest = NULL;
+    for (int i = 0; i < names->count; i++) {
+        const char *path = names->path[i];
+        struct stat st;
+        if (!i) TRY(check_folder(path, e));
+        if (!lstat(path, &st)) {
+            if (S_ISDIR(st.st_mode)) return fail(e, ERR_IO, "%s: is a folder, expected a file name", path);
+            if (!overwrite) return fail(e, ERR_USAGE, "%s: exists; give -y to overwrite", path);
+        }
+        if (!longest || strlen(path) > strlen(longest)) longest = path;
+    }
+    return longest ? probe(longest, e) : OK;
+}
