@@ -1,47 +1,148 @@
 # Makefile - builds ./ditto, its tests and tools. `make help` lists the targets.
 # CUDA=0 builds the CPU table only; by default CUDA objects are built where nvcc is found.
-# ARCH picks the CPU (native by default; x86-64-v3 for a folder that travels).
+# ARCH picks the CPU (native by default; x86-64-v3 for a folder that travels). V=1 shows the commands.
+# Easy to get wrong: `make deps check` runs both goals at once unless objects wait for deps: they do (FIRST).
 
-CC      ?= cc
-ARCH    ?= native
-NVCC    ?= $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
+
+ifeq ($(origin CC),default)
+CC := cc
+endif
+NVCC    ?= $(shell command -v nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 CUDA    ?= $(if $(NVCC),1,0)
+ARCH    ?= native
+SM      ?= 90
 VARIANT ?= release
 OPT     ?= -O3
 OPENMP  ?= -fopenmp
+PREFIX  ?= /usr/local
+Q       := $(if $(V),,@)
 
-BUILD   := build/$(VARIANT)
-DEPS    := libcjson libpcre2-8 libutf8proc openblas
+# Debian package: pkg-config name. The first list is what `make deps` installs.
+DEB_USER := build-essential pkg-config libcjson-dev libstb-dev libpcre2-dev libutf8proc-dev libopenblas-dev \
+            libavcodec-dev libavformat-dev libswscale-dev libswresample-dev libavutil-dev libcmocka-dev
+DEB_DEV  := clang libclang-rt-dev clang-format python3-venv ffmpeg
+NEEDED   := libcjson-dev:libcjson libstb-dev:stb libpcre2-dev:libpcre2-8 libutf8proc-dev:libutf8proc \
+            libopenblas-dev:openblas libcmocka-dev:cmocka
+PKGS     := libcjson stb libpcre2-8 libutf8proc openblas
+
+CU      := $(if $(filter 1,$(CUDA)),$(sort $(wildcard src/*.cu src/*/*.cu)))
+BUILD   := build/$(VARIANT)$(if $(CU),-cuda)
 WARN    := -Wall -Wextra -Werror -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
 # Contraction off: every fma that the reference contains is written as fmaf (README, "Rounding").
-CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -g -march=$(ARCH) -ffp-contract=off $(OPENMP) $(WARN) -Isrc $(EXTRA)
-LDLIBS  = $(shell pkg-config --libs $(DEPS)) -lm -lpthread
-CPPDEPS = $(shell pkg-config --cflags $(DEPS) | sed 's/-I/-isystem /g')
+CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -g -march=$(ARCH) -ffp-contract=off $(OPENMP) $(WARN) \
+           $(if $(CU),-DHAVE_CUDA) -Isrc $(EXTRA)
+NVFLAGS := -O3 -g -std=c++17 -arch=sm_$(SM) --fmad=false -Isrc -Xcompiler -Wall
+CULIBS  := $(if $(CU),-L$(dir $(NVCC))../lib64 -lcudart -lstdc++)
+# Asked for in recipes only, so that `make deps` works where nothing is installed yet.
+CPPDEPS  = $(shell pkg-config --cflags $(PKGS) | sed 's/-I/-isystem /g')
+LDLIBS   = $(shell pkg-config --libs $(PKGS)) $(CULIBS) -lm -lpthread
+TESTLIBS := -lcmocka
 
 SRC     := $(sort $(wildcard src/*.c src/*/*.c))
-OBJ     := $(SRC:%.c=$(BUILD)/%.o)
+OBJ     := $(SRC:%.c=$(BUILD)/%.o) $(CU:%.cu=$(BUILD)/%.cu.o)
 LIBOBJ  := $(filter-out $(BUILD)/src/main.o,$(OBJ))
-TESTS   := $(sort $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c)))
+TESTS   := $(sort $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c tests/checkop.c tests/score.c)))
+FUZZERS := $(sort $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/fuzz_*.c)))
+FUZZ_SECONDS ?= 60
+# Goals that must end before anything is compiled.
+FIRST   := $(filter deps clean,$(MAKECMDGOALS))
 
-all: ditto
+all: ditto ## build ./ditto (the default)
 
 ditto: $(BUILD)/ditto
-	@cp -f $< $@
+	$(Q)cp -f $< $@
 
 $(BUILD)/ditto: $(OBJ)
-	$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS)
+	@echo "  LD  $@$(if $(CU),, (CPU only$(if $(filter 1,$(CUDA)),,: $(if $(NVCC),CUDA=0,nvcc not found))))"
+	$(Q)$(CC) $(CFLAGS) -o $@ $(OBJ) $(LDLIBS)
 
-$(BUILD)/%.o: %.c
+$(BUILD)/%.o: %.c | $(BUILD)/packages
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(CPPDEPS) -MMD -MP -c -o $@ $<
+	@echo "  CC  $<"
+	$(Q)$(CC) $(CFLAGS) $(CPPDEPS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/%.cu.o: %.cu | $(BUILD)/packages
+	@mkdir -p $(@D)
+	@echo "  NVCC $<"
+	$(Q)$(NVCC) $(NVFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIBOBJ)
-	$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS)
+	@echo "  LD  $@"
+	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) $(TESTLIBS)
+
+# One clear line for a missing package, instead of a missing header in some file.
+$(BUILD)/packages: | $(FIRST)
+	@mkdir -p $(@D)
+	@command -v pkg-config >/dev/null || { echo "pkg-config is missing: run make deps" >&2; exit 1; }
+	@missing=; for p in $(NEEDED); do pkg-config --exists $${p#*:} || missing="$$missing $${p%%:*}"; done; \
+	if [ -n "$$missing" ]; then echo "missing packages:$$missing: run make deps" >&2; exit 1; fi
+	@touch $@
 
 .PRECIOUS: $(BUILD)/%.o
--include $(shell find build -name '*.d' 2>/dev/null)
+-include $(OBJ:.o=.d) $(wildcard $(BUILD)/tests/*.d)
 
-clean:
+deps: ## install the distribution packages (sudo when not root)
+	@if dpkg-query -W -f '$${db:Status-Abbrev} $${Package}\n' $(DEB_USER) 2>/dev/null | grep -c '^ii' | \
+	  grep -qx $(words $(DEB_USER)); then echo "deps: all packages are installed"; exit 0; fi; \
+	command -v apt-get >/dev/null || { echo "deps: needs apt-get; the packages are: $(DEB_USER)" >&2; exit 1; }; \
+	sudo=; if [ "$$(id -u)" != 0 ]; then sudo=sudo; fi; \
+	$$sudo env DEBIAN_FRONTEND=noninteractive apt-get update && \
+	$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(DEB_USER)
+
+deps-list: ## print the packages: for users, then for development
+	@echo $(DEB_USER)
+	@echo $(DEB_DEV)
+
+PROMPT ?=
+demo: ditto ## render a picture with the checkpoint that ships
+	@mkdir -p out
+	@./ditto generate -m weights/demo-flux -p "$(or $(PROMPT),$(shell head -n 1 weights/demo-flux/prompts.txt 2>/dev/null))" \
+	  -o out/demo.png -y --seed 1
+
+check: ditto $(TESTS) lint-objects ## all tests and lint; the last line is "N passed, N failed"
+	@BUILD=$(BUILD) scripts/check.sh
+
+check-full: ditto $(TESTS) lint-objects ## the same, with every slow test and all demo prompts
+	@BUILD=$(BUILD) CHECK_FULL=1 scripts/check.sh
+
+ASAN := VARIANT=asan CUDA=0 OPT=-O1 EXTRA="-fsanitize=address,undefined -fno-sanitize-recover=undefined \
+        -fno-omit-frame-pointer"
+asan: ## the tests under AddressSanitizer and UBSan
+	$(Q)$(MAKE) --no-print-directory $(ASAN) asan-check
+
+asan-check: $(BUILD)/ditto $(TESTS)
+	@BUILD=$(BUILD) DITTO=$(BUILD)/ditto CHECK_LINT=0 scripts/check.sh
+
+fuzz: ## libFuzzer (clang) on every parser, FUZZ_SECONDS (60) each
+	$(Q)$(MAKE) --no-print-directory CC=clang VARIANT=fuzz CUDA=0 OPT=-O1 OPENMP= \
+	  EXTRA="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -Wno-error -Wno-unknown-pragmas" \
+	  fuzz-run
+
+fuzz-run: $(FUZZERS)
+	@BUILD=$(BUILD) FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz.sh
+
+$(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(LIBOBJ)
+	@echo "  LD  $@"
+	$(Q)$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
+
+lint-objects: $(OBJ)
+
+lint: lint-objects ## the house rules that a script can check
+	@BUILD=$(BUILD) scripts/lint.sh
+
+format: ## clang-format on FILES (default: files changed since the last commit)
+	@clang-format -i $(or $(FILES),$(shell git diff --name-only --diff-filter=d HEAD -- '*.c' '*.h' '*.cu'))
+
+install: ditto ## copy ditto to PREFIX/bin (/usr/local)
+	install -D -m 755 ditto $(DESTDIR)$(PREFIX)/bin/ditto
+
+clean: ## remove what was built
 	rm -rf build ditto
 
-.PHONY: all clean
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1:/p' $(firstword $(MAKEFILE_LIST)) | sed 's|^|  make |; s|:|\t|' | expand -t 26
+
+.PHONY: all deps deps-list demo check check-full asan asan-check fuzz fuzz-run lint lint-objects format install clean help

@@ -15,7 +15,13 @@
 
 #define CLI_VERSION "0.1.0"
 
-typedef enum Command { COMMAND_GENERATE, COMMAND_COMPARE, COMMAND_INSPECT, COMMAND_TOKENS, COMMAND_COUNT } Command;
+typedef enum Command {
+    COMMAND_GENERATE,
+    COMMAND_COMPARE,
+    COMMAND_INSPECT,
+    COMMAND_TOKENS,
+    COMMAND_COUNT
+} Command;
 
 enum { CLI_MAX_ARGS = 2, CLI_MAX_INJECT = 64 };
 
@@ -36,12 +42,13 @@ typedef struct Cli {
     const char *device;                            /* NULL: chosen */
     DType dtype;                                   /* DTYPE_NONE: chosen */
     bool dry_run, no_metadata, overwrite, json;
-    int verbosity;                                 /* -1 quiet, 0, 1 verbose */
-    Inject inject[CLI_MAX_INJECT];                 /* .name is malloc'd (cli_free), .file points into argv */
+    int verbosity;                 /* -1 quiet, 0, 1 verbose */
+    Inject inject[CLI_MAX_INJECT]; /* .name is malloc'd (cli_free), .file points into argv */
     int inject_count;
 
     /* compare */
-    double min_psnr, max_abs;                      /* < 0: not given */
+    double min_psnr; /* dB; < 0: not given */
+    int max_abs;     /* 0..255; < 0: not given */
     /* tokens */
     bool no_special;
 } Cli;

@@ -28,18 +28,28 @@ typedef struct Run {
 
 static Job job_of(const Cli *cli) {
     return (Job){
-        .prompt = cli->prompt, .negative_prompt = cli->negative_prompt, .width = cli->width, .height = cli->height,
-        .steps = cli->steps, .guidance = cli->guidance, .guidance_given = cli->guidance >= 0,
+        .prompt = cli->prompt,
+        .negative_prompt = cli->negative_prompt,
+        .width = cli->width,
+        .height = cli->height,
+        .steps = cli->steps,
+        .guidance = cli->guidance,
+        .guidance_given = cli->guidance >= 0,
         .cfg_scale = cli->cfg_scale < 0 ? 0 : cli->cfg_scale,
-        .guidance_scale = cli->guidance_scale < 0 ? 0 : cli->guidance_scale, .guidance_scale_given = cli->guidance_scale >= 0,
-        .max_sequence_length = cli->max_sequence_length, .seed = cli->seed, .dump = cli->dump, .inject = cli->inject,
+        .guidance_scale = cli->guidance_scale < 0 ? 0 : cli->guidance_scale,
+        .guidance_scale_given = cli->guidance_scale >= 0,
+        .max_sequence_length = cli->max_sequence_length,
+        .seed = cli->seed,
+        .dump = cli->dump,
+        .inject = cli->inject,
         .inject_count = cli->inject_count,
     };
 }
 
 /* Results go to a file or a pipe that can be full or closed. */
 static Status flush_results(FILE *out, Error *e) {
-    if (fflush(out) || ferror(out)) return fail(e, ERR_IO, "standard output: cannot write: %s", strerror(errno));
+    if (fflush(out) || ferror(out))
+        return fail(e, ERR_IO, "standard output: cannot write: %s", strerror(errno));
     return OK;
 }
 
@@ -47,14 +57,17 @@ static Status check_files(const Cli *cli, const Names *names, Error *e) {
     TRY(names_check(names, cli->overwrite, e));
     for (int i = 0; i < cli->inject_count; i++)
         if (!file_exists(cli->inject[i].file))
-            return fail(e, ERR_IO, "--inject: %s: no such file: %s", cli->inject[i].name, cli->inject[i].file);
+            return fail(e, ERR_IO, "--inject: %s: no such file: %s", cli->inject[i].name,
+                        cli->inject[i].file);
     if (!cli->dump) return OK;
-    if (file_exists(cli->dump) && !file_is_dir(cli->dump)) return fail(e, ERR_IO, "--dump: %s is not a folder", cli->dump);
+    if (file_exists(cli->dump) && !file_is_dir(cli->dump))
+        return fail(e, ERR_IO, "--dump: %s is not a folder", cli->dump);
     char *meta = file_join(cli->dump, "meta.json");
     if (!meta) return fail(e, ERR_MEMORY, "--dump: out of memory");
     bool used = file_exists(meta);
     free(meta);
-    if (used && !cli->overwrite) return fail(e, ERR_USAGE, "--dump: %s holds a dump; give -y to overwrite", cli->dump);
+    if (used && !cli->overwrite)
+        return fail(e, ERR_USAGE, "--dump: %s holds a dump; give -y to overwrite", cli->dump);
     return OK;
 }
 
@@ -68,9 +81,11 @@ static Status save(Run *r, const Meta *meta, const char *path, const Media *medi
     bool keep = !r->cli->no_metadata;
     char *json = keep ? meta_json(meta, NULL, NULL) : NULL, *parameters = keep ? meta_parameters(meta) : NULL;
     PngText texts[] = {{.key = "parameters", .text = parameters}, {.key = "ditto", .text = json}};
-    Status status = keep && (!json || !parameters) ? fail(e, ERR_MEMORY, "%s: out of memory for its metadata", path) : OK;
+    Status status =
+        keep && (!json || !parameters) ? fail(e, ERR_MEMORY, "%s: out of memory for its metadata", path) : OK;
     if (status == OK)
-        status = png_write(path, media->rgb, media->width, media->height, texts, keep ? 2 : 0, r->cli->overwrite, e);
+        status = png_write(path, media->rgb, media->width, media->height, texts, keep ? 2 : 0,
+                           r->cli->overwrite, e);
     free(json);
     free(parameters);
     return status;
@@ -101,11 +116,13 @@ static Status one_picture(Run *r, int k, Error *e) {
     Status status = pipeline_render(r->pipeline, &job, &progress, &media, e);
     progress_clear(&r->line);
     if (status == OK && *r->interrupted) status = fail(e, ERR_INTERRUPTED, "interrupted");
-    Meta meta = {&job, pipeline_title(r->pipeline), pipeline_device(r->pipeline), pipeline_dtype(r->pipeline)};
+    Meta meta = {&job, pipeline_title(r->pipeline), pipeline_device(r->pipeline),
+                 pipeline_dtype(r->pipeline)};
     if (status == OK) status = save(r, &meta, r->names.path[k], &media, e);
     if (status == OK && r->line.out && r->cli->verbosity > 0)
-        fprintf(r->err, "%sseed %" PRIu64 ": text %.2f s, denoise %.2f s, decode %.2f s, all %.2f s\n", label, job.seed,
-                media.seconds_text, media.seconds_denoise, media.seconds_decode, progress_now() - start);
+        fprintf(r->err, "%sseed %" PRIu64 ": text %.2f s, denoise %.2f s, decode %.2f s, all %.2f s\n", label,
+                job.seed, media.seconds_text, media.seconds_denoise, media.seconds_decode,
+                progress_now() - start);
     if (status == OK) status = report(r, &meta, r->names.path[k], &media, e);
     media_free(&media);
     return status;
@@ -114,8 +131,9 @@ static Status one_picture(Run *r, int k, Error *e) {
 static void say_what(const Run *r) {
     if (r->cli->verbosity < 0) return;
     const Job *j = &r->job;
-    fprintf(r->err, "%s on %s in %s: %dx%d, %d steps", pipeline_title(r->pipeline), pipeline_device(r->pipeline),
-            pipeline_dtype(r->pipeline) == F32 ? "f32" : "bf16", j->width, j->height, j->steps);
+    fprintf(r->err, "%s on %s in %s: %dx%d, %d steps", pipeline_title(r->pipeline),
+            pipeline_device(r->pipeline), pipeline_dtype(r->pipeline) == F32 ? "f32" : "bf16", j->width,
+            j->height, j->steps);
     if (j->guidance >= 0) fprintf(r->err, ", guidance %g", j->guidance);
     fprintf(r->err, ", cfg-scale %g, seed %" PRIu64, j->cfg_scale, j->seed);
     if (r->names.count > 1) fprintf(r->err, " to %" PRIu64, j->seed + (uint64_t)(r->names.count - 1));
@@ -140,15 +158,19 @@ static Status run(Run *r, Error *e) {
     return OK;
 }
 
-Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bool terminal, const volatile int *interrupted,
-                    Error *e) {
+Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bool terminal,
+                    const volatile int *interrupted, Error *e) {
     Run r = {.cli = cli, .out = out, .err = err, .interrupted = interrupted, .job = job_of(cli)};
-    r.line = (ProgressLine){.out = cli->verbosity < 0 ? NULL : err, .terminal = terminal, .verbose = cli->verbosity > 0,
+    r.line = (ProgressLine){.out = cli->verbosity < 0 ? NULL : err,
+                            .terminal = terminal,
+                            .verbose = cli->verbosity > 0,
                             .label = ""};
     if (!cli->seed_given) TRY(rng_random_seed(&r.job.seed, e));
     if (cli->json && cli->output && cli_utf8_fault(cli->output) >= 0)
-        return fail(e, ERR_USAGE, "--json: the name given to --output is not valid UTF-8, which JSON requires");
-    PipelineOptions options = {.model = folder, .device = cli->device, .dtype = cli->dtype, .interrupted = interrupted};
+        return fail(e, ERR_USAGE,
+                    "--json: the name given to --output is not valid UTF-8, which JSON requires");
+    PipelineOptions options = {
+        .model = folder, .device = cli->device, .dtype = cli->dtype, .interrupted = interrupted};
     Status status = pipeline_open(&options, &r.pipeline, e);
     if (status == OK) status = run(&r, e);
     names_free(&r.names);

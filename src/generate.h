@@ -10,7 +10,7 @@
 #include "cli.h"
 
 /* folder: the model's resolved folder (from -m). terminal: err is one. */
-Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bool terminal, const volatile int *interrupted,
-                    Error *e);
+Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bool terminal,
+                    const volatile int *interrupted, Error *e);
 
 #endif

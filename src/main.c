@@ -5,6 +5,7 @@
  * Easy to get wrong: a signal that was ignored at the start (nohup) stays ignored; the second signal exits at once, after
  * removing the temporary file in flight. */
 #include "cli.h"
+#include "compare.h"
 #include "core/file.h"
 #include "generate.h"
 
@@ -31,7 +32,8 @@ static void catch_signals(void) {
     for (int i = 0; i < 3; i++) {
         struct sigaction old, new = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
         sigemptyset(&new.sa_mask);
-        if (!sigaction(numbers[i], NULL, &old) && old.sa_handler != SIG_IGN) sigaction(numbers[i], &new, NULL);
+        if (!sigaction(numbers[i], NULL, &old) && old.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &new, NULL);
     }
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is then a write error with a text */
 }
@@ -42,12 +44,21 @@ static void keep_streams(void) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) != fd) _exit(ERR_IO);
 }
 
+static Status compare(const Cli *cli, Error *e) {
+    CompareLimits limits = {.has_min_psnr = cli->min_psnr >= 0,
+                            .min_psnr = cli->min_psnr,
+                            .has_max_abs = cli->max_abs >= 0,
+                            .max_abs = cli->max_abs};
+    Comparison found;
+    return compare_files(cli->args[0], cli->args[1], &limits, stdout, &found, e);
+}
+
 static Status dispatch(const Cli *cli, Error *e) {
     switch (cli->command) {
     case COMMAND_GENERATE:
         catch_signals(); /* the others run with the system's defaults: they keep no partial file */
         return generate_run(cli, cli->model, stdout, stderr, isatty(2) != 0, &interrupted, e);
-    case COMMAND_COMPARE:
+    case COMMAND_COMPARE: return compare(cli, e);
     case COMMAND_INSPECT:
     case COMMAND_TOKENS:
     case COMMAND_COUNT: break;
@@ -61,10 +72,14 @@ int main(int argc, char **argv) {
     Cli cli;
     Status status = cli_parse(argc, argv, &cli, &e);
     if (status == OK) {
-        if (cli.version) printf("ditto %s\n", CLI_VERSION);
-        else if (cli.help_all) cli_help_all(stdout);
-        else if (cli.help) cli_help(cli.command, stdout);
-        else status = dispatch(&cli, &e);
+        if (cli.version)
+            printf("ditto %s\n", CLI_VERSION);
+        else if (cli.help_all)
+            cli_help_all(stdout);
+        else if (cli.help)
+            cli_help(cli.command, stdout);
+        else
+            status = dispatch(&cli, &e);
     }
     cli_free(&cli);
     if ((fflush(stdout) || ferror(stdout)) && status == OK)

@@ -1,4 +1,4 @@
-/* meta.c - see meta.h. JSON through cJSON's writer, except for the seed, which a double cannot hold.
+/* meta.c - see meta.h. JSON through cJSON's writer.
  * Easy to get wrong: values of the "parameters" line that hold a comma, a colon or a line break are written as JSON
  * strings there: that is how its readers split the line. */
 #include "meta.h"
@@ -13,7 +13,9 @@
 static bool add_seed(cJSON *o, uint64_t seed) {
     char text[24];
     snprintf(text, sizeof text, "%" PRIu64, seed);
-    return cJSON_AddRawToObject(o, "seed", text);
+    /* cJSON writes numbers up to 2^53 exactly, and readers with doubles hold no more: a string beyond that */
+    if (seed > UINT64_C(1) << 53) return cJSON_AddStringToObject(o, "seed", text);
+    return cJSON_AddNumberToObject(o, "seed", (double)seed);
 }
 
 /* A title is a folder's name and can hold anything; JSON and PNG text must be UTF-8. */
@@ -43,7 +45,8 @@ static bool add_injected(cJSON *o, const Job *job) {
 
 static bool add_seconds(cJSON *o, const Media *m) {
     cJSON *s = cJSON_AddObjectToObject(o, "seconds");
-    return s && cJSON_AddNumberToObject(s, "text", m->seconds_text) && cJSON_AddNumberToObject(s, "denoise", m->seconds_denoise) &&
+    return s && cJSON_AddNumberToObject(s, "text", m->seconds_text) &&
+           cJSON_AddNumberToObject(s, "denoise", m->seconds_denoise) &&
            cJSON_AddNumberToObject(s, "decode", m->seconds_decode);
 }
 
@@ -51,14 +54,17 @@ char *meta_json(const Meta *m, const char *path, const Media *media) {
     const Job *j = m->job;
     cJSON *o = cJSON_CreateObject();
     bool ok = o && (!path || add_text(o, "path", path));
-    ok = ok && add_text(o, "ditto", CLI_VERSION) && add_text(o, "model", m->title) && add_text(o, "prompt", j->prompt);
+    ok = ok && add_text(o, "ditto", CLI_VERSION) && add_text(o, "model", m->title) &&
+         add_text(o, "prompt", j->prompt);
     ok = ok && (!j->negative_prompt || add_text(o, "negative_prompt", j->negative_prompt));
-    ok = ok && add_seed(o, j->seed) && add_text(o, "rng", "cpu") && cJSON_AddNumberToObject(o, "width", j->width) &&
-         cJSON_AddNumberToObject(o, "height", j->height) && cJSON_AddNumberToObject(o, "steps", j->steps);
+    ok = ok && add_seed(o, j->seed) && add_text(o, "rng", "cpu") &&
+         cJSON_AddNumberToObject(o, "width", j->width) && cJSON_AddNumberToObject(o, "height", j->height) &&
+         cJSON_AddNumberToObject(o, "steps", j->steps);
     ok = ok && (j->guidance < 0 || cJSON_AddNumberToObject(o, "guidance", j->guidance));
     ok = ok && cJSON_AddNumberToObject(o, "cfg_scale", j->cfg_scale) &&
          cJSON_AddNumberToObject(o, "max_sequence_length", j->max_sequence_length);
-    ok = ok && add_text(o, "device", m->device) && add_text(o, "dtype", m->dtype == F32 ? "f32" : "bf16") && add_injected(o, j);
+    ok = ok && add_text(o, "device", m->device) && add_text(o, "dtype", m->dtype == F32 ? "f32" : "bf16") &&
+         add_injected(o, j);
     ok = ok && (!path || !media || add_seconds(o, media));
     char *text = ok ? cJSON_PrintUnformatted(o) : NULL;
     cJSON_Delete(o);
@@ -83,11 +89,11 @@ char *meta_parameters(const Meta *m) {
     if (j->guidance >= 0) snprintf(distilled, sizeof distilled, " Distilled CFG Scale: %g,", j->guidance);
     bool negative = j->negative_prompt && j->negative_prompt[0];
     int n = title ? asprintf(&text,
-                             "%s\n%s%s%sSteps: %d, Sampler: Euler, Schedule type: Simple, CFG scale: %g,%s Seed: %" PRIu64
-                             ", Size: %dx%d, Model: %s, RNG: CPU, Version: ditto %s",
-                             j->prompt, negative ? "Negative prompt: " : "", negative ? j->negative_prompt : "",
-                             negative ? "\n" : "", j->steps, j->cfg_scale, distilled, j->seed, j->width, j->height, title,
-                             CLI_VERSION)
+                             "%s\n%s%s%sSteps: %d, Sampler: Euler, Schedule type: Simple, CFG scale: %g,%s "
+                             "Seed: %" PRIu64 ", Size: %dx%d, Model: %s, RNG: CPU, Version: ditto %s",
+                             j->prompt, negative ? "Negative prompt: " : "",
+                             negative ? j->negative_prompt : "", negative ? "\n" : "", j->steps, j->cfg_scale,
+                             distilled, j->seed, j->width, j->height, title, CLI_VERSION)
                   : -1;
     free(title);
     return n < 0 ? NULL : text;

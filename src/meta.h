@@ -3,16 +3,16 @@
  * Two forms. "ditto": one JSON object with every parameter that touches the pixels. "parameters": the convention of the
  * common web UIs (prompt, "Negative prompt: ...", then "Steps: 28, Sampler: Euler, ..."), which their readers parse.
  * Not the PNG chunks themselves (media/png.h).
- * Easy to get wrong: seeds go up to 2^64-1, beyond what a JSON reader with doubles holds; they are written as integers
- * all the same, exactly. */
+ * Easy to get wrong: seeds go up to 2^64-1, but many JSON readers hold integers up to 2^53 only: larger ones are
+ * written as strings. */
 #ifndef META_H
 #define META_H
 
 #include "pipeline.h"
 
 typedef struct Meta {
-    const Job *job;        /* resolved; its seed is the picture's own */
-    const char *title;     /* of the model */
+    const Job *job;    /* resolved; its seed is the picture's own */
+    const char *title; /* of the model */
     const char *device;
     DType dtype;
 } Meta;

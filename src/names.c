@@ -72,8 +72,10 @@ static char *title_name(const char *title, uint64_t seed) {
 static Status check_suffix(const char *output, Error *e) {
     const char *name = last_part(output), *dot = strrchr(name, '.');
     if (!dot || dot == name)
-        return fail(e, ERR_USAGE, "--output: %s has no .png suffix (a folder must exist or end with a slash)", output);
-    if (strcasecmp(dot, SUFFIX)) return fail(e, ERR_USAGE, "--output: %s ends with %s, expected .png", output, dot);
+        return fail(e, ERR_USAGE, "--output: %s has no .png suffix (a folder must exist or end with a slash)",
+                    output);
+    if (strcasecmp(dot, SUFFIX))
+        return fail(e, ERR_USAGE, "--output: %s ends with %s, expected .png", output, dot);
     return OK;
 }
 
@@ -108,7 +110,8 @@ Status names_make(const char *output, const char *title, uint64_t seed, int coun
         int digits = 0;
         const char *counter = find_counter(last_part(output), &size, &digits);
         if (counter && find_counter(counter + size, &size, &digits))
-            return fail(e, ERR_USAGE, "--output: %s holds two counters, expected at most one %%d or %%03d", output);
+            return fail(e, ERR_USAGE, "--output: %s holds two counters, expected at most one %%d or %%03d",
+                        output);
     }
     out->path = calloc((size_t)count, sizeof *out->path);
     if (!out->path) return fail(e, ERR_MEMORY, "--output: out of memory for %d names", count);
@@ -133,8 +136,10 @@ static Status check_folder(const char *path, Error *e) {
     if (!folder) return fail(e, ERR_MEMORY, "--output: out of memory");
     struct stat st;
     Status status = OK;
-    if (stat(folder, &st)) status = fail(e, ERR_IO, "%s: no such folder to write to: %s", folder, strerror(errno));
-    else if (!S_ISDIR(st.st_mode)) status = fail(e, ERR_IO, "%s: not a folder", folder);
+    if (stat(folder, &st))
+        status = fail(e, ERR_IO, "%s: no such folder to write to: %s", folder, strerror(errno));
+    else if (!S_ISDIR(st.st_mode))
+        status = fail(e, ERR_IO, "%s: not a folder", folder);
     free(folder);
     return status;
 }

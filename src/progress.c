@@ -12,7 +12,8 @@ double progress_now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-void progress_text(char *text, size_t size, const char *label, const char *phase, int done, int total, double seconds) {
+void progress_text(char *text, size_t size, const char *label, const char *phase, int done, int total,
+                   double seconds) {
     enum { CELLS = 20 };
     char bar[CELLS + 1], rate[48] = "";
     int filled = total > 0 ? (int)((long long)done * CELLS / total) : 0;
@@ -27,8 +28,11 @@ void progress_text(char *text, size_t size, const char *label, const char *phase
     if (done > 0) {
         double each = seconds / done;
         long long left = (long long)(each * (total - done) + 0.5);
-        if (left >= 3600) snprintf(rate, sizeof rate, "  %.2f s/step  ETA %lld:%02lld:%02lld", each, left / 3600, left / 60 % 60, left % 60);
-        else snprintf(rate, sizeof rate, "  %.2f s/step  ETA %lld:%02lld", each, left / 60, left % 60);
+        if (left >= 3600)
+            snprintf(rate, sizeof rate, "  %.2f s/step  ETA %lld:%02lld:%02lld", each, left / 3600,
+                     left / 60 % 60, left % 60);
+        else
+            snprintf(rate, sizeof rate, "  %.2f s/step  ETA %lld:%02lld", each, left / 60, left % 60);
     }
     snprintf(text, size, "%s%s [%s] %d/%d%s", label, phase, bar, done, total, rate);
 }
@@ -49,7 +53,8 @@ void progress_step(void *user, const char *phase, int done, int total) {
         line->start = now;
     }
     if (!line->terminal) {
-        if (line->verbose && done == total) fprintf(line->out, "%s%s: %.2f s\n", line->label, phase, now - line->start);
+        if (line->verbose && done == total)
+            fprintf(line->out, "%s%s: %.2f s\n", line->label, phase, now - line->start);
         return;
     }
     char text[80];

@@ -12,12 +12,12 @@
 #include <stdio.h>
 
 typedef struct ProgressLine {
-    FILE *out;           /* NULL: silent */
+    FILE *out; /* NULL: silent */
     bool terminal, verbose;
-    const char *label;   /* "2/4 " before the phase, or "" */
+    const char *label; /* "2/4 " before the phase, or "" */
     char phase[32];
-    double start;        /* of the phase, monotonic seconds */
-    bool shown;          /* a line stands on the terminal */
+    double start; /* of the phase, monotonic seconds */
+    bool shown;   /* a line stands on the terminal */
 } ProgressLine;
 
 /* The callback; user is a ProgressLine. */
@@ -27,6 +27,7 @@ void progress_clear(ProgressLine *line);
 double progress_now(void); /* monotonic seconds */
 
 /* "  denoise 5/28  1.23 s/step  ETA 0:28" into text; pure, for tests. seconds: since the phase began. */
-void progress_text(char *text, size_t size, const char *label, const char *phase, int done, int total, double seconds);
+void progress_text(char *text, size_t size, const char *label, const char *phase, int done, int total,
+                   double seconds);
 
 #endif

@@ -1,0 +1,209 @@
+/* options.c - see options.h: the table, the subcommands, look-up by name, and the nearest name to a mistyped one.
+ * Easy to get wrong: a row without the right bits in `commands` does not exist for that subcommand, not even in --help. */
+#include "options.h"
+
+#include <stddef.h>
+#include <string.h>
+
+enum {
+    GEN = 1 << COMMAND_GENERATE,
+    CMP = 1 << COMMAND_COMPARE,
+    INS = 1 << COMMAND_INSPECT,
+    TOK = 1 << COMMAND_TOKENS,
+    ALL = OPTIONS_ALL
+};
+
+#define AT(f) offsetof(Cli, f)
+
+static const Option OPTIONS[] = {
+    {"model", 'm', KIND_TEXT, GEN | TOK, "DIR",
+     "model: diffusers folder, hub snapshot folder, or OWNER/NAME in the hub cache", AT(model), 0, 0, NULL},
+    {"prompt", 'p', KIND_PROMPT, GEN | TOK, "TEXT", "what to draw (UTF-8; may be empty)", AT(prompt), 0, 0,
+     NULL},
+    {"negative-prompt", 'n', KIND_PROMPT, GEN, "TEXT", "what to avoid; used when --cfg-scale is above 1",
+     AT(negative_prompt), 0, 0, NULL},
+    {"output", 'o', KIND_TEXT, GEN, "NAME",
+     "PNG file, or a folder; %d or %03d becomes the picture's number\n"
+     "(default: ./TITLE-SEED.png)",
+     AT(output), 0, 0, NULL},
+    {"width", 'W', KIND_SIZE, GEN, "N", "pixels, a multiple of 16 (default: the model's)", AT(width), 16,
+     16384, NULL},
+    {"height", 'H', KIND_SIZE, GEN, "N", "pixels, a multiple of 16 (default: the model's)", AT(height), 16,
+     16384, NULL},
+    {"steps", 0, KIND_INT, GEN, "N", "denoising steps, 1 to 10000 (default: the model's)", AT(steps), 1,
+     10000, "num-inference-steps"},
+    {"seed", 0, KIND_SEED, GEN, "N", "0 to 2^64-1; -1 or none: drawn, printed and stored", AT(seed), 0, 0,
+     NULL},
+    {"count", 0, KIND_INT, GEN, "N", "pictures to make, with seeds SEED, SEED+1, ...", AT(count), 1, 100000,
+     NULL},
+    {"guidance", 0, KIND_REAL, GEN, "X", "distilled guidance, for models that take it as an input",
+     AT(guidance), 0, 1000, NULL},
+    {"cfg-scale", 0, KIND_REAL, GEN, "X", "classifier-free guidance; above 1 with -n: two passes a step",
+     AT(cfg_scale), 0, 1000, "true-cfg-scale"},
+    {"guidance-scale", 0, KIND_REAL, GEN, "X",
+     "what the model's diffusers pipeline calls guidance_scale\n(FLUX: --guidance)", AT(guidance_scale), 0,
+     1000, NULL},
+    {"max-sequence-length", 0, KIND_INT, GEN, "N", "tokens of the long text encoder (default: the model's)",
+     AT(max_sequence_length), 1, 8192, NULL},
+    {"device", 0, KIND_DEVICE, GEN, "cpu|cuda", "where to compute (default: chosen)", AT(device), 0, 0, NULL},
+    {"dtype", 0, KIND_DTYPE, GEN, "bf16|f32", "number format of the computation (default: bf16)", AT(dtype),
+     0, 0, NULL},
+    {"rng", 0, KIND_RNG, GEN, "cpu", "whose noise: torch's CPU generator, bit for bit", 0, 0, 0, NULL},
+    {"dump", 0, KIND_TEXT, GEN, "DIR", "write every stage's tensor to DIR/NAME.safetensors", AT(dump), 0, 0,
+     NULL},
+    {"inject", 0, KIND_INJECT, GEN, "NAME=FILE",
+     "take the stage NAME from FILE (as --dump wrote it); repeatable", 0, 0, 0, NULL},
+    {"dry-run", 0, KIND_SWITCH, GEN, NULL,
+     "show parameters, tokens, sigmas and the memory plan; render nothing", AT(dry_run), 0, 0, NULL},
+    {"no-metadata", 0, KIND_SWITCH, GEN, NULL, "leave prompt, seed and parameters out of the PNG",
+     AT(no_metadata), 0, 0, NULL},
+    {"overwrite", 'y', KIND_SWITCH, GEN, NULL, "replace existing files", AT(overwrite), 0, 0, "yes"},
+    {"min-psnr", 0, KIND_REAL, CMP, "X", "same enough when the PSNR is at least X dB", AT(min_psnr), 0, 1000,
+     NULL},
+    {"max-abs", 0, KIND_INT, CMP, "N", "same enough when no byte differs by more than N", AT(max_abs), 0, 255,
+     NULL},
+    {"no-special", 0, KIND_SWITCH, TOK, NULL, "leave out the special tokens that the tokenizer adds",
+     AT(no_special), 0, 0, NULL},
+    {"json", 0, KIND_SWITCH, GEN, NULL, "print one JSON object a picture instead of its path", AT(json), 0, 0,
+     NULL},
+    {"verbose", 'v', KIND_VERBOSE, GEN, NULL, "say more on standard error", AT(verbosity), 0, 0, NULL},
+    {"quiet", 'q', KIND_QUIET, GEN, NULL, "say nothing on standard error but errors", AT(verbosity), 0, 0,
+     NULL},
+    {"help", 'h', KIND_HELP, ALL, NULL, "this text", 0, 0, 0, NULL},
+    {"version", 0, KIND_VERSION, ALL, NULL, "print the version", 0, 0, 0, NULL},
+};
+enum { OPTION_COUNT = (int)(sizeof OPTIONS / sizeof OPTIONS[0]) };
+
+static const CommandInfo COMMANDS[COMMAND_COUNT] = {
+    [COMMAND_GENERATE] = {"generate", "-m DIR -p TEXT [-o NAME.png] [options]",
+                          "render pictures from a prompt (the default)",
+                          "One path a line on standard output; everything else goes to standard error.", 0,
+                          0},
+    [COMMAND_COMPARE] = {"compare", "REFERENCE OUTPUT [options]",
+                         "compare two pictures: equal, largest difference, PSNR",
+                         "Exit code: 0 equal (or within the limits given), 1 different, 2 not comparable.", 2,
+                         2},
+    [COMMAND_INSPECT] = {"inspect", "DIR|FILE", "list a model's or a file's tensors, or a PNG's metadata", "",
+                         1, 1},
+    [COMMAND_TOKENS] = {"tokens", "TOKENIZER_DIR [--no-special] | -m DIR -p TEXT",
+                        "token ids of JSON strings, or what each encoder of a model will see",
+                        "With TOKENIZER_DIR: one JSON string a line on standard input, one JSON array of ids "
+                        "a line on output.",
+                        0, 1},
+};
+
+const Option *options_at(int i) { return i >= 0 && i < OPTION_COUNT ? &OPTIONS[i] : NULL; }
+
+const CommandInfo *options_command(Command command) { return &COMMANDS[command]; }
+
+static bool same_name(const char *a, size_t size, const char *name, size_t name_size) {
+    if (size != name_size) return false;
+    for (size_t i = 0; i < size; i++)
+        if ((a[i] == '_' ? '-' : a[i]) != name[i]) return false;
+    return true;
+}
+
+/* Calls for the main name first, then each alias; true stops. */
+static bool each_spelling(const Option *o, bool (*visit)(const char *name, size_t size, void *user),
+                          void *user) {
+    if (visit(o->name, strlen(o->name), user)) return true;
+    for (const char *a = o->aliases; a && *a;) {
+        size_t size = strcspn(a, " ");
+        if (visit(a, size, user)) return true;
+        a += size + (a[size] == ' ');
+    }
+    return false;
+}
+
+typedef struct Wanted {
+    const char *name;
+    size_t size;
+} Wanted;
+
+static bool matches(const char *name, size_t size, void *user) {
+    const Wanted *w = user;
+    return same_name(w->name, w->size, name, size);
+}
+
+const Option *options_find(const char *name, size_t size, unsigned commands) {
+    for (int i = 0; i < OPTION_COUNT; i++)
+        if ((OPTIONS[i].commands & commands) && each_spelling(&OPTIONS[i], matches, &(Wanted){name, size}))
+            return &OPTIONS[i];
+    return NULL;
+}
+
+const Option *options_find_brief(char brief, unsigned commands) {
+    for (int i = 0; i < OPTION_COUNT; i++)
+        if (OPTIONS[i].brief && OPTIONS[i].brief == brief && (OPTIONS[i].commands & commands))
+            return &OPTIONS[i];
+    return NULL;
+}
+
+/* Edit distance (insert, delete, replace, exchange of neighbours); names longer than the rows count as far. */
+static int distance(const char *a, size_t n, const char *b, size_t m) {
+    enum { LONGEST = 40 };
+    int row[3][LONGEST + 1];
+    if (n > LONGEST || m > LONGEST) return LONGEST;
+    for (size_t i = 0; i <= n; i++) {
+        int *now = row[i % 3], *last = row[(i + 2) % 3], *before = row[(i + 1) % 3];
+        for (size_t j = 0; j <= m; j++) {
+            if (!i || !j) {
+                now[j] = (int)(i + j);
+                continue;
+            }
+            int d = last[j - 1] + (a[i - 1] != b[j - 1]);
+            if (last[j] + 1 < d) d = last[j] + 1;
+            if (now[j - 1] + 1 < d) d = now[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < d)
+                d = before[j - 2] + 1;
+            now[j] = d;
+        }
+    }
+    return row[n % 3][m];
+}
+
+typedef struct Nearest {
+    const char *typed;
+    size_t typed_size;
+    char best[48];
+    int best_distance;
+} Nearest;
+
+static bool nearer(const char *name, size_t size, void *user) {
+    Nearest *n = user;
+    int d = distance(n->typed, n->typed_size, name, size);
+    if (d < n->best_distance && size < sizeof n->best) {
+        n->best_distance = d;
+        memcpy(n->best, name, size);
+        n->best[size] = 0;
+    }
+    return false;
+}
+
+/* A suggestion is worth printing when less than half of the typed name had to change. */
+static bool worth_saying(const Nearest *n) {
+    return n->best[0] && n->best_distance <= 3 && (size_t)n->best_distance * 2 <= n->typed_size;
+}
+
+Status options_unknown(const char *arg, size_t size, Command command, Error *e) {
+    const char *dashes = "--";
+    if (options_find(arg, size, ALL))
+        return fail(e, ERR_USAGE, "option %s%.*s does not belong to \"ditto %s\"; see ditto %s --help",
+                    dashes, (int)size, arg, COMMANDS[command].name, COMMANDS[command].name);
+    Nearest n = {.typed = arg, .typed_size = size, .best_distance = 1000};
+    for (int i = 0; i < OPTION_COUNT; i++)
+        if (OPTIONS[i].commands & (1u << command)) each_spelling(&OPTIONS[i], nearer, &n);
+    if (worth_saying(&n))
+        return fail(e, ERR_USAGE, "unknown option %s%.*s; did you mean --%s?", dashes, (int)size, arg,
+                    n.best);
+    return fail(e, ERR_USAGE, "unknown option %s%.*s; see ditto %s --help", dashes, (int)size, arg,
+                COMMANDS[command].name);
+}
+
+Status options_unknown_command(const char *word, Error *e) {
+    Nearest n = {.typed = word, .typed_size = strlen(word), .best_distance = 1000};
+    for (int i = 0; i < COMMAND_COUNT; i++) nearer(COMMANDS[i].name, strlen(COMMANDS[i].name), &n);
+    if (worth_saying(&n))
+        return fail(e, ERR_USAGE, "unknown command \"%s\"; did you mean \"%s\"?", word, n.best);
+    return fail(e, ERR_USAGE, "unknown command \"%s\"; expected generate, compare, inspect or tokens", word);
+}

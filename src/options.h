@@ -1,0 +1,59 @@
+/* options.h - the option table: every option of every subcommand, described once.
+ *
+ * Spelling, aliases, kind and range of the value, help text, the subcommands it belongs to, and the field of Cli that it
+ * sets. cli.c parses by it and prints --help from it. Not the parser.
+ * Easy to get wrong: ranges are inclusive, and KIND_TEXT refuses an empty value where KIND_PROMPT accepts one. */
+#ifndef OPTIONS_H
+#define OPTIONS_H
+
+#include "cli.h"
+
+typedef enum Kind {
+    KIND_SWITCH, /* bool */
+    KIND_QUIET,
+    KIND_VERBOSE,
+    KIND_TEXT,   /* const char *, not empty */
+    KIND_PROMPT, /* const char *, valid UTF-8, may be empty */
+    KIND_INT,    /* int, low..high */
+    KIND_SIZE,   /* int, low..high, multiple of 16 */
+    KIND_REAL,   /* double, low..high */
+    KIND_SEED,
+    KIND_DTYPE,
+    KIND_DEVICE,
+    KIND_RNG,
+    KIND_INJECT,
+    KIND_HELP,
+    KIND_VERSION,
+} Kind;
+
+typedef struct Option {
+    const char *name;
+    char brief; /* 0: none */
+    Kind kind;
+    unsigned commands;    /* bit per Command */
+    const char *argument; /* NULL: takes none */
+    const char *help;     /* '\n' breaks the line */
+    size_t field;         /* offset in Cli */
+    double low, high;
+    const char *aliases; /* hidden long spellings, separated by spaces */
+} Option;
+
+typedef struct CommandInfo {
+    const char *name, *usage, *summary, *note;
+    int args_min, args_max;
+} CommandInfo;
+
+enum { OPTIONS_ALL = (1 << COMMAND_COUNT) - 1 };
+
+/* The table; NULL past its end. */
+const Option *options_at(int i);
+const CommandInfo *options_command(Command command);
+/* By long name or alias ('_' counts as '-') or by letter, among the options of these subcommands; NULL: none. */
+const Option *options_find(const char *name, size_t size, unsigned commands);
+const Option *options_find_brief(char brief, unsigned commands);
+
+/* ERR_USAGE, with the nearest spelling when one is near enough to be meant. */
+Status options_unknown(const char *name, size_t size, Command command, Error *e);
+Status options_unknown_command(const char *word, Error *e);
+
+#endif
