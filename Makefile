@@ -33,8 +33,8 @@ BUILD   := build/$(VARIANT)$(if $(CU),-cuda)
 WARN    := -Wall -Wextra -Werror -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
 # Contraction off: every fma that the reference contains is written as fmaf (README, "Rounding").
 CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -g -march=$(ARCH) -ffp-contract=off $(OPENMP) $(WARN) \
-           $(if $(CU),-DHAVE_CUDA) -Isrc $(EXTRA)
-NVFLAGS := -O3 -g -std=c++17 -arch=sm_$(SM) --fmad=false -Isrc -Xcompiler -Wall
+           $(if $(CU),-DHAVE_CUDA) -iquote src $(EXTRA)
+NVFLAGS := -O3 -g -std=c++17 -arch=sm_$(SM) --fmad=false -Xcompiler -iquote,src,-Wall
 CULIBS  := $(if $(CU),-L$(dir $(NVCC))../lib64 -lcudart -lstdc++)
 # Asked for in recipes only, so that `make deps` works where nothing is installed yet.
 CPPDEPS  = $(shell pkg-config --cflags $(PKGS) | sed 's/-I/-isystem /g')
