@@ -69,6 +69,11 @@ $(BUILD)/%.cu.o: %.cu | $(BUILD)/packages
 	@echo "  NVCC $<"
 	$(Q)$(NVCC) $(NVFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
+# checkop: the harness, its model and the case generators of every group of ops
+CHECKOBJ := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/check*.c)))
+$(BUILD)/tests/checkop: $(CHECKOBJ) $(LIBOBJ)
+	$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS)
+
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIBOBJ)
 	@echo "  LD  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) $(TESTLIBS)

@@ -1,0 +1,334 @@
+/* check_cases_elementwise.c - cases of the ops of elementwise.h.
+ *
+ * BF16 results are exact: the chains are recomputed in double, rounded to f32 and to bf16 after each operation (a
+ * double holds the exact sum or product of two f32 well enough that one more rounding gives the f32 result), unary
+ * functions through the recorded tables. F32 activations depend on libm; they are held against the double formula with
+ * a bound derived from one unit roundoff per operation and two per libm call. */
+#include "check.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define ARGS(type) type *a = (type *)(void *)&c->args
+
+enum { SHAPES = 13 };
+static const int64_t shapes[SHAPES][5] = { /* rank, extents */
+    {1, 1}, {1, 7}, {2, 3, 13}, {2, 5, 128}, {2, 77, 768}, {2, 9, 3072}, {2, 4, 4096}, {2, 17, 2240}, {2, 31, 96},
+    {2, 2, 1025}, {3, 5, 11, 96}, {4, 2, 3, 4, 7}, {2, 300, 257},
+};
+
+typedef struct Shape {
+    int rank;
+    int64_t extent[TENSOR_MAX_RANK], rows, cols;
+} Shape;
+
+static Shape shape_of(const Case *c, int i) {
+    Shape s = {.rank = (int)shapes[i][0], .rows = 1};
+    for (int d = 0; d < s.rank; d++) {
+        s.extent[d] = check_dim(c, shapes[i][1 + d], d == s.rank - 1 ? 140 : 6);
+        if (d < s.rank - 1) s.rows *= s.extent[d];
+        else s.cols = s.extent[d];
+    }
+    return s;
+}
+
+/* Inputs of one op: fill, and every fifth case holds zeros, denormals, huge values, infinities and NaN. */
+static void fill(Case *c, Buf *b, double deviation) {
+    check_fill(c, b, 0, deviation);
+    if (c->index % 5 == 4) check_spoil(c, b);
+}
+
+/* Lays out x and y; one case in three works in place. Returns y. */
+static Buf *output(Case *c, Buf *x, Tensor *slot, const Shape *s) {
+    if (check_below(c, 3) == 0) {
+        check_in_place(c, x, slot);
+        check_label(c, ", in place");
+        return x;
+    }
+    return check_out(c, "y", slot, x->view.dtype, check_layout(c), s->rank, s->extent);
+}
+
+/* --- activations --- */
+
+static const char *const KIND[] = {"none", "silu", "gelu_tanh", "gelu_erf", "gelu_new", "quick_gelu", "relu"};
+enum { KINDS = ACT_RELU + 1 };
+static const double K = 0.7978845608028654;
+
+/* The BF16 chain, exact. */
+static double act_bf16(int kind, double x) {
+    switch (kind) {
+    case ACT_SILU: return check_unary(UNARY_SILU, x);
+    case ACT_GELU_TANH: return check_unary(UNARY_GELU_TANH, x);
+    case ACT_GELU_ERF: return check_unary(UNARY_GELU_ERF, x);
+    case ACT_GELU_NEW: {
+        double u = check_r((double)0.044715f * check_unary(UNARY_POW3, x), BF16);
+        u = check_r((double)(float)K * check_r(x + u, BF16), BF16);
+        u = check_r(1 + check_unary(UNARY_TANH, u), BF16);
+        return check_r(check_r(0.5 * x, BF16) * u, BF16);
+    }
+    case ACT_QUICK_GELU: return check_r(x * check_unary(UNARY_SIGMOID, check_r((double)1.702f * x, BF16)), BF16);
+    case ACT_RELU: return x <= 0 ? 0 : x;
+    default: return x;
+    }
+}
+
+/* The formula in double; *room is what f32 arithmetic may lose. exp(-x) overflows an f32 at x < -88: the true value
+ * there is below |x| 2^-126, where f32 gives 0. */
+static double act_f32(int kind, double x, double *room) {
+    const double u = CHECK_U;
+    double y, floor_room = fabs(x) * 0x1p-125;
+    *room = 0;
+    switch (kind) {
+    case ACT_SILU:
+        y = x / (1 + exp(-x));
+        *room = 5 * u * fabs(y) + floor_room;
+        return y;
+    case ACT_GELU_TANH:
+    case ACT_GELU_NEW: {
+        double w = K * (x + 0.044715 * x * x * x), t = tanh(w), slope = (1 - t * t) * fabs(w);
+        if (isnan(slope)) slope = 0;
+        y = 0.5 * x * (1 + t);
+        /* w: eight operations and constants; slope once more for the shifted argument */
+        *room = 0.5 * fabs(x) * (10 * u * slope + 4 * u * fabs(t) + u) + 4 * u * fabs(y) + 0x1p-149;
+        return y;
+    }
+    case ACT_GELU_ERF: {
+        double z = x * 0.7071067811865476, t = erf(z), slope = 1.1283791670955126 * exp(-z * z) * fabs(z);
+        if (isnan(slope)) slope = 0;
+        y = 0.5 * x * (1 + t);
+        *room = 0.5 * fabs(x) * (3 * u * slope + 4 * u * fabs(t) + u) + 4 * u * fabs(y) + 0x1p-149;
+        return y;
+    }
+    case ACT_QUICK_GELU: {
+        double z = 1.702 * x, s = 1 / (1 + exp(-z));
+        y = x * s;
+        *room = 5 * u * fabs(y) + (isinf(z) ? 0 : 3 * u * fabs(z) * s * (1 - s) * fabs(x)) + floor_room;
+        return y;
+    }
+    case ACT_RELU: return x <= 0 ? 0 : x;
+    default: return x;
+    }
+}
+
+static void make_act(Case *c) {
+    ARGS(Act);
+    Shape s = shape_of(c, c->index % SHAPES);
+    int kind = c->index / SHAPES % KINDS;
+    DType t = c->index / SHAPES / KINDS ? BF16 : F32;
+    check_label(c, "%s %s, %lld rows of %lld", KIND[kind], dtype_name(t), (long long)s.rows, (long long)s.cols);
+    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent), *y = output(c, x, &a->y, &s);
+    a->kind = kind;
+    c->bench = s.rows == 77;
+    fill(c, x, 3);
+    for (int64_t i = 0; i < y->n; i++) {
+        double room = 0, want = t == BF16 ? act_bf16(kind, (double)x->v[i]) : act_f32(kind, (double)x->v[i], &room);
+        check_within(y, i, t == BF16 ? want : (double)(float)want, room);
+    }
+}
+
+static void make_act_mul(Case *c) {
+    ARGS(ActMul);
+    Shape s = shape_of(c, c->index % SHAPES);
+    int kind = c->index / SHAPES % KINDS;
+    DType t = c->index / SHAPES / KINDS ? BF16 : F32;
+    check_label(c, "%s %s, %lld rows of %lld", KIND[kind], dtype_name(t), (long long)s.rows, (long long)s.cols);
+    Buf *x = check_in(c, "a", &a->a, t, check_layout(c), s.rank, s.extent);
+    Buf *b = check_in(c, "b", &a->b, t, check_layout(c), s.rank, s.extent), *y = output(c, x, &a->y, &s);
+    a->kind = kind;
+    c->bench = s.rows == 77 && kind == ACT_GELU_NEW;
+    fill(c, x, 3);
+    fill(c, b, 1);
+    for (int64_t i = 0; i < y->n; i++) {
+        double f = (double)b->v[i], room = 0;
+        if (t == BF16) {
+            check_exact(y, i, check_r(act_bf16(kind, (double)x->v[i]) * f, BF16));
+        } else {
+            double g = act_f32(kind, (double)x->v[i], &room), want = (double)(float)(g * f);
+            room = room * fabs(f) * 1.001 + (room > 0 ? CHECK_U * fabs(want) + 0x1p-149 : 0);
+            if (isinf(want) || isnan(room)) room = 0;
+            check_within(y, i, want, room);
+        }
+    }
+}
+
+/* --- sums --- */
+
+static void make_add(Case *c) {
+    ARGS(Add);
+    Shape s = shape_of(c, c->index % SHAPES);
+    int form = c->index / SHAPES % 3; /* same shape, a row [D], a row [1, D] */
+    DType t = c->index / SHAPES / 3 ? BF16 : F32;
+    check_label(c, "%s, %lld rows of %lld, b %s", dtype_name(t), (long long)s.rows, (long long)s.cols,
+                form ? "one row" : "full");
+    Buf *x = check_in(c, "a", &a->a, t, check_layout(c), s.rank, s.extent);
+    Buf *b = form == 0   ? check_in(c, "b", &a->b, t, check_layout(c), s.rank, s.extent)
+             : form == 1 || s.rank == 1 ? check_in(c, "b", &a->b, t, LAYOUT_DENSE, SHAPE(s.cols))
+                         : check_in(c, "b", &a->b, t, LAYOUT_PADDED, SHAPE(1, s.cols));
+    Buf *y = output(c, x, &a->y, &s);
+    c->bench = s.rows == 77;
+    fill(c, x, 2);
+    fill(c, b, 2);
+    for (int64_t i = 0; i < y->n; i++)
+        check_exact(y, i, check_r((double)x->v[i] + (double)b->v[form ? i % s.cols : i], t));
+}
+
+static void make_residual_gate(Case *c) {
+    static const char *const NAMES[] = {"no gate", "gate row", "gate row of a slice", "gate per token", "gate full"};
+    ARGS(ResidualGate);
+    Shape s = shape_of(c, c->index % SHAPES);
+    int form = c->index / SHAPES % 5;
+    DType t = c->index / SHAPES / 5 ? BF16 : F32;
+    bool transposed = s.rank == 2 && check_below(c, 3) == 0;
+    check_label(c, "%s, %lld rows of %lld, %s%s", dtype_name(t), (long long)s.rows, (long long)s.cols, NAMES[form],
+                transposed ? ", residual transposed" : "");
+    Buf *r = check_in(c, "residual", &a->residual, t, transposed ? LAYOUT_TRANSPOSED : check_layout(c), s.rank, s.extent);
+    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent), *g = NULL;
+    int64_t per_token[TENSOR_MAX_RANK];
+    memcpy(per_token, s.extent, sizeof per_token);
+    per_token[s.rank - 1] = 1;
+    if (form == 1 || (form == 2 && s.rank == 1)) g = check_in(c, "gate", &a->gate, t, LAYOUT_DENSE, SHAPE(s.cols));
+    else if (form == 2) g = check_in(c, "gate", &a->gate, t, LAYOUT_PADDED, SHAPE(1, s.cols));
+    else if (form == 3) g = check_in(c, "gate", &a->gate, t, LAYOUT_PADDED, s.rank, per_token);
+    else if (form == 4) g = check_in(c, "gate", &a->gate, t, check_layout(c), s.rank, s.extent);
+    Buf *y = r;
+    if (check_below(c, 2)) check_in_place(c, r, &a->y);
+    else y = check_out(c, "y", &a->y, t, transposed ? LAYOUT_TRANSPOSED : check_layout(c), s.rank, s.extent);
+    c->bench = s.rows == 77 && form == 1;
+    fill(c, r, 2);
+    fill(c, x, 2);
+    if (g) fill(c, g, 1);
+    for (int64_t i = 0; i < y->n; i++) {
+        double v = (double)x->v[i];
+        int64_t at = form == 3 ? i / s.cols : form == 4 ? i : i % s.cols;
+        if (g) v = check_r((double)g->v[at] * v, t);
+        check_exact(y, i, check_r((double)r->v[i] + v, t));
+    }
+}
+
+/* --- the sampler --- */
+
+static void make_cfg_combine(Case *c) {
+    ARGS(CfgCombine);
+    Shape s = shape_of(c, c->index % SHAPES);
+    DType t = c->index / SHAPES ? BF16 : F32;
+    check_label(c, "%s, %lld rows of %lld", dtype_name(t), (long long)s.rows, (long long)s.cols);
+    Buf *p = check_in(c, "pos", &a->pos, t, check_layout(c), s.rank, s.extent);
+    Buf *q = check_in(c, "neg", &a->neg, t, check_layout(c), s.rank, s.extent);
+    Buf *k = check_in(c, "scale", &a->scale, F32, LAYOUT_DENSE, SHAPE(1)), *y = output(c, p, &a->y, &s);
+    fill(c, p, 2);
+    fill(c, q, 2);
+    k->v[0] = (float)(1.5 + 0.7 * (double)check_below(c, 8));
+    for (int64_t i = 0; i < y->n; i++) {
+        double d = check_r((double)p->v[i] - (double)q->v[i], t), m = check_r((double)k->v[0] * d, t);
+        check_exact(y, i, check_r((double)q->v[i] + m, t));
+    }
+}
+
+static void make_euler_step(Case *c) {
+    ARGS(EulerStep);
+    Shape s = shape_of(c, c->index % SHAPES);
+    DType t = c->index / SHAPES ? BF16 : F32;
+    check_label(c, "%s, %lld rows of %lld", dtype_name(t), (long long)s.rows, (long long)s.cols);
+    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent);
+    Buf *v = check_in(c, "v", &a->v, t, check_layout(c), s.rank, s.extent);
+    Buf *dt = check_in(c, "dt", &a->dt, F32, LAYOUT_DENSE, SHAPE(1)), *y = output(c, x, &a->y, &s);
+    fill(c, x, 2);
+    fill(c, v, 2);
+    dt->v[0] = -(float)(0.0137 + 0.01 * (double)check_below(c, 7));
+    double step = check_round((double)dt->v[0], t);
+    for (int64_t i = 0; i < y->n; i++)
+        check_exact(y, i, check_r((double)x->v[i] + check_r(step * (double)v->v[i], t), t));
+}
+
+/* The frequency is an f32 exp of an f32 exponent: libm may be one ulp off, and the angle follows it. */
+static void make_time_embed(Case *c) {
+    static const float times[] = {0.0f, 1.0f, 17.25f, 752.0f, 1000.0f, 3504.0f};
+    static const int64_t widths[] = {2, 256, 320, 2050};
+    ARGS(TimeEmbed);
+    DType t = c->index / 24 ? BF16 : F32;
+    int64_t width = check_dim(c, widths[c->index / 6 % 4], 64), half = width / 2;
+    Buf *when = check_in(c, "t", &a->t, F32, LAYOUT_DENSE, SHAPE(1));
+    Buf *y = check_out(c, "y", &a->y, t, check_layout(c), SHAPE(1, width));
+    double time = (double)(when->v[0] = times[c->index % 6]);
+    a->max_period = 10000.0f;
+    check_label(c, "%s, width %lld, t %g", dtype_name(t), (long long)width, time);
+    for (int64_t i = 0; i < half; i++) {
+        double e = check_r(check_r((double)(float)-log(10000.0) * (double)i, F32) / (double)half, F32), cosine[3], sine[3];
+        float f = (float)exp(e), near[3] = {f, nextafterf(f, 0), nextafterf(f, 2)};
+        double room_c = 0, room_s = 0;
+        for (int k = 0; k < 3; k++) {
+            double angle = check_r(time * (double)near[k], F32);
+            cosine[k] = cos(angle);
+            sine[k] = sin(angle);
+            room_c = fmax(room_c, fabs(cosine[k] - cosine[0]));
+            room_s = fmax(room_s, fabs(sine[k] - sine[0]));
+        }
+        room_c += 2 * CHECK_U * fabs(cosine[0]);
+        room_s += 2 * CHECK_U * fabs(sine[0]);
+        check_between(y, i, check_r(cosine[0], t), check_r(cosine[0] - room_c, t), check_r(cosine[0] + room_c, t));
+        check_between(y, half + i, check_r(sine[0], t), check_r(sine[0] - room_s, t), check_r(sine[0] + room_s, t));
+    }
+}
+
+/* --- around the VAE --- */
+
+static void make_affine(Case *c) {
+    ARGS(Affine);
+    Shape s = shape_of(c, c->index % SHAPES);
+    DType t = c->index / SHAPES ? BF16 : F32;
+    check_label(c, "%s, %lld rows of %lld", dtype_name(t), (long long)s.rows, (long long)s.cols);
+    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent), *y = output(c, x, &a->y, &s);
+    a->mul = (float)(1 / 0.3611);
+    a->add = 0.1159f;
+    fill(c, x, 2);
+    for (int64_t i = 0; i < y->n; i++)
+        check_exact(y, i, check_r(check_r((double)x->v[i] * (double)a->mul, t) + (double)a->add, t));
+}
+
+static void make_to_rgb8(Case *c) {
+    static const int64_t sizes[][2] = {{1, 1}, {5, 7}, {128, 96}, {17, 257}};
+    ARGS(ToRgb8);
+    const int64_t *s = sizes[c->index % 4];
+    DType t = c->index / 4 % 2 ? BF16 : F32;
+    int64_t h = check_dim(c, s[0], 9), w = check_dim(c, s[1], 9);
+    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), SHAPE(h, w, 3));
+    Buf *y = check_out(c, "y", &a->y, U8, check_layout(c), SHAPE(h, w, 3));
+    check_label(c, "%s, %lldx%lld", dtype_name(t), (long long)h, (long long)w);
+    c->bench = h == 128;
+    check_fill(c, x, 0, 0.6);
+    if (c->index / 8) check_spoil(c, x);
+    for (int64_t i = 0; i < y->n; i++) {
+        double v = check_r(check_r(0.5 * (double)x->v[i], t) + 0.5, t);
+        v = isnan(v) || v < 0 ? 0 : v > 1 ? 1 : v;
+        check_exact(y, i, nearbyint(check_r(255 * v, F32)));
+    }
+}
+
+static void make_count_nonfinite(Case *c) {
+    ARGS(CountNonfinite);
+    Shape s = shape_of(c, c->index % SHAPES);
+    DType t = c->index / SHAPES % 2 ? BF16 : F32;
+    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent);
+    Buf *y = check_out(c, "y", &a->y, I32, LAYOUT_DENSE, SHAPE(1));
+    check_label(c, "%s, %lld rows of %lld", dtype_name(t), (long long)s.rows, (long long)s.cols);
+    c->bench = s.rows == 77;
+    check_fill(c, x, 0, 2);
+    if (c->index / SHAPES / 2) check_spoil(c, x);
+    int64_t found = 0;
+    for (int64_t i = 0; i < x->n; i++) found += !isfinite(x->v[i]);
+    check_exact(y, 0, (double)found);
+}
+
+const CaseSet CHECK_ELEMENTWISE[] = {
+    {OP_act, SHAPES * KINDS * 2, make_act},
+    {OP_act_mul, SHAPES * KINDS * 2, make_act_mul},
+    {OP_add, SHAPES * 6, make_add},
+    {OP_residual_gate, SHAPES * 10, make_residual_gate},
+    {OP_time_embed, 48, make_time_embed},
+    {OP_cfg_combine, SHAPES * 2, make_cfg_combine},
+    {OP_euler_step, SHAPES * 2, make_euler_step},
+    {OP_affine, SHAPES * 2, make_affine},
+    {OP_to_rgb8, 16, make_to_rgb8},
+    {OP_count_nonfinite, SHAPES * 4, make_count_nonfinite},
+};
+const int CHECK_ELEMENTWISE_COUNT = sizeof CHECK_ELEMENTWISE / sizeof *CHECK_ELEMENTWISE;

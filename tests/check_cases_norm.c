@@ -1,0 +1,287 @@
+/* check_cases_norm.c - cases of layernorm, ln_modulate, rmsnorm and qk_norm_rope_head.
+ *
+ * Statistics come from a double; f32 statistics may be off by what a plain f32 loop loses (measured per row, doubled,
+ * plus four roundings), so the normalised value lies in an interval. All later steps are monotone in it, hence the
+ * result must lie between the chains of both ends: mostly one value, at a rounding boundary two. How many elements may
+ * take the other one is limited to a share of 1e-3 for ordinary rows, as the contract says; rows with a large mean
+ * lose more digits in f32 and only have the interval. */
+#include "check.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define ARGS(type) type *a = (type *)(void *)&c->args
+
+enum { SHAPES = 14 };
+static const int64_t shapes[SHAPES][5] = { /* rank, extents */
+    {1, 1}, {1, 64}, {2, 3, 13}, {2, 40, 128}, {2, 77, 768}, {2, 21, 3072}, {2, 20, 4096}, {2, 33, 2240}, {2, 50, 96},
+    {2, 2, 1025}, {3, 5, 11, 96}, {4, 2, 3, 4, 7}, {2, 150, 257}, {2, 576, 128},
+};
+
+static const char *const FILLS[] = {"normal", "large mean", "constant", "denormal", "huge", "spoilt"};
+enum { FILL_KINDS = 6 };
+
+typedef struct Shape {
+    int rank;
+    int64_t extent[TENSOR_MAX_RANK], rows, cols;
+} Shape;
+
+static Shape shape_of(const Case *c, int i) {
+    Shape s = {.rank = (int)shapes[i][0], .rows = 1};
+    for (int d = 0; d < s.rank; d++) {
+        s.extent[d] = check_dim(c, shapes[i][1 + d], d == s.rank - 1 ? 140 : 6);
+        if (d < s.rank - 1) s.rows *= s.extent[d];
+        else s.cols = s.extent[d];
+    }
+    return s;
+}
+
+static void fill_rows(Case *c, Buf *x, int kind) {
+    static const double mean[] = {0.3, 300, 2, 0, 0, 0}, deviation[] = {1.5, 2, 0, 0x1p-128, 0x1p60, 2};
+    check_fill(c, x, mean[kind], deviation[kind]);
+    if (kind == 5) check_spoil(c, x);
+}
+
+/* The normalised row: value, and how far f32 arithmetic may be from it. */
+static void normalise(const float *x, int64_t d, float eps, bool centred, double *n, double *room) {
+    double mean = 0, square = 0;
+    if (centred) {
+        for (int64_t i = 0; i < d; i++) mean += (double)x[i];
+        mean /= (double)d;
+    }
+    for (int64_t i = 0; i < d; i++) square += ((double)x[i] - mean) * ((double)x[i] - mean);
+    double r = 1 / sqrt(square / (double)d + (double)eps);
+    float naive_mean = 0, naive_square = 0;
+    if (centred) {
+        for (int64_t i = 0; i < d; i++) naive_mean += x[i];
+        naive_mean /= (float)d;
+    }
+    for (int64_t i = 0; i < d; i++) naive_square += (x[i] - naive_mean) * (x[i] - naive_mean);
+    float naive_r = 1 / sqrtf(naive_square / (float)d + eps);
+    double worst = 0;
+    for (int64_t i = 0; i < d; i++) {
+        n[i] = ((double)x[i] - mean) * r;
+        room[i] = (fabs((double)x[i]) + fabs(mean)) * r;
+        double e = fabs((double)((x[i] - naive_mean) * naive_r) - n[i]) / room[i];
+        if (isfinite(e) && e > worst) worst = e;
+    }
+    for (int64_t i = 0; i < d; i++) room[i] *= 2 * worst + 4 * CHECK_U;
+}
+
+/* BF16: the value moved by `by` rooms, rounded as r(n). F32: not rounded again, the roundings count as room. */
+static double moved(double n, double room, int by, DType t) { return check_r(n + by * room, t); }
+
+/* An F32 chain after n: `operations` roundings of terms no larger than `size`. */
+static void widen(Buf *y, int64_t i, int operations, double size) {
+    if (y->view.dtype != F32 || !isfinite(y->want[i])) return;
+    y->lo[i] -= operations * CHECK_U * size;
+    y->hi[i] += operations * CHECK_U * size;
+}
+
+static Buf *output(Case *c, Buf *x, Tensor *slot, const Shape *s) {
+    if (check_below(c, 3) == 0) {
+        check_in_place(c, x, slot);
+        check_label(c, ", in place");
+        return x;
+    }
+    return check_out(c, "y", slot, x->view.dtype, check_layout(c), s->rank, s->extent);
+}
+
+static void limit(Buf *y, DType t, int kind) {
+    if (t == BF16 && (kind == 0 || kind == 2)) y->near_limit = 1e-3;
+}
+
+/* case -> shape, dtype, fill: the first round is all ordinary rows */
+static int fill_of(const Case *c) { return c->index / SHAPES / 2 % FILL_KINDS; }
+static DType dtype_of(const Case *c) { return c->index / SHAPES % 2 ? BF16 : F32; }
+enum { BASE_CASES = SHAPES * 2 * FILL_KINDS };
+
+static void make_layernorm(Case *c) {
+    ARGS(LayerNorm);
+    Shape s = shape_of(c, c->index % SHAPES);
+    DType t = dtype_of(c);
+    int kind = fill_of(c);
+    check_label(c, "%s, %lld rows of %lld, %s", dtype_name(t), (long long)s.rows, (long long)s.cols, FILLS[kind]);
+    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent);
+    Buf *w = check_in(c, "w", &a->w, t, LAYOUT_DENSE, SHAPE(s.cols));
+    Buf *b = check_in(c, "b", &a->b, t, LAYOUT_DENSE, SHAPE(s.cols)), *y = output(c, x, &a->y, &s);
+    a->eps = 1e-5f;
+    c->bench = s.rows == 77 && !kind;
+    fill_rows(c, x, kind);
+    check_fill(c, w, 1, 0.3);
+    check_fill(c, b, 0, 0.2);
+    limit(y, t, kind);
+    double *n = check_alloc(c, (size_t)s.cols * 8), *room = check_alloc(c, (size_t)s.cols * 8);
+    for (int64_t row = 0; row < s.rows; row++) {
+        normalise(x->v + row * s.cols, s.cols, a->eps, true, n, room);
+        for (int64_t j = 0; j < s.cols; j++) {
+            double f = (double)w->v[j], g = (double)b->v[j], at[3];
+            for (int k = 0; k < 3; k++) at[k] = check_r(f * moved(n[j], room[j], k - 1, F32) + g, t);
+            check_between(y, row * s.cols + j, at[1], at[0], at[2]);
+            widen(y, row * s.cols + j, 2, fabs(f * n[j]) + fabs(g));
+        }
+    }
+}
+
+static void make_ln_modulate(Case *c) {
+    static const char *const FORMS[] = {"rows", "rows of a slice", "per token", "no shift"};
+    ARGS(LnModulate);
+    Shape s = shape_of(c, c->index % SHAPES);
+    DType t = dtype_of(c);
+    int kind = fill_of(c), form = c->index / BASE_CASES;
+    if (s.rank == 1 && form == 1) form = 0;
+    check_label(c, "%s, %lld rows of %lld, %s, scale and shift: %s", dtype_name(t), (long long)s.rows,
+                (long long)s.cols, FILLS[kind], FORMS[form]);
+    int64_t one[] = {1, s.cols};
+    int rank = form == 1 ? 2 : form == 2 ? s.rank : 1;
+    const int64_t *extent = form == 1 ? one : form == 2 ? s.extent : one + 1;
+    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent);
+    Buf *m = check_in(c, "scale", &a->scale, t, form ? LAYOUT_PADDED : LAYOUT_DENSE, rank, extent);
+    Buf *f = form == 3 ? NULL : check_in(c, "shift", &a->shift, t, form ? LAYOUT_PADDED : LAYOUT_DENSE, rank, extent);
+    Buf *y = output(c, x, &a->y, &s);
+    a->eps = 1e-6f;
+    c->bench = !kind && !form && (s.rows == 576 || s.cols == 3072);
+    fill_rows(c, x, kind);
+    check_fill(c, m, 0, 0.5);
+    if (f) check_fill(c, f, 0, 0.5);
+    limit(y, t, kind);
+    double *n = check_alloc(c, (size_t)s.cols * 8), *room = check_alloc(c, (size_t)s.cols * 8);
+    for (int64_t row = 0; row < s.rows; row++) {
+        normalise(x->v + row * s.cols, s.cols, a->eps, true, n, room);
+        for (int64_t j = 0; j < s.cols; j++) {
+            int64_t i = row * s.cols + j, at_row = form == 2 ? i : j;
+            double scale = check_r(1 + (double)m->v[at_row], t), shift = f ? (double)f->v[at_row] : 0, at[3];
+            for (int k = 0; k < 3; k++) {
+                at[k] = check_r(moved(n[j], room[j], k - 1, t) * scale, t);
+                if (f) at[k] = check_r(at[k] + shift, t);
+            }
+            check_between(y, i, at[1], at[0], at[2]);
+            widen(y, i, 3, fabs(n[j] * scale) + fabs(shift));
+        }
+    }
+}
+
+static void make_rmsnorm(Case *c) {
+    static const char *const FORMS[] = {"once", "twice", "once, no weight"};
+    ARGS(RmsNorm);
+    Shape s = shape_of(c, c->index % SHAPES);
+    DType t = dtype_of(c);
+    int kind = fill_of(c), form = c->index / BASE_CASES;
+    check_label(c, "%s, %lld rows of %lld, %s, %s", dtype_name(t), (long long)s.rows, (long long)s.cols, FILLS[kind],
+                FORMS[form]);
+    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent), *w = NULL;
+    if (form < 2) w = check_in(c, "w", &a->w, t, LAYOUT_DENSE, SHAPE(s.cols));
+    Buf *y = output(c, x, &a->y, &s);
+    a->eps = 1e-6f;
+    a->form = form == 1 ? RMS_TWICE : RMS_ONCE;
+    c->bench = !kind && s.cols == 4096;
+    fill_rows(c, x, kind);
+    if (w) check_fill(c, w, 1, 0.3);
+    limit(y, t, kind);
+    double *n = check_alloc(c, (size_t)s.cols * 8), *room = check_alloc(c, (size_t)s.cols * 8);
+    for (int64_t row = 0; row < s.rows; row++) {
+        normalise(x->v + row * s.cols, s.cols, a->eps, false, n, room);
+        for (int64_t j = 0; j < s.cols; j++) {
+            int64_t i = row * s.cols + j;
+            double f = w ? (double)w->v[j] : 1, at[3];
+            for (int k = 0; k < 3; k++) at[k] = check_r(moved(n[j], room[j], k - 1, form == 1 ? t : F32) * f, t);
+            check_between(y, i, at[1], at[0], at[2]);
+            widen(y, i, 2, fabs(n[j] * f));
+        }
+    }
+}
+
+/* --- heads --- */
+
+/* One of q and k: rows of E, the token's angles, the rounded norm as an interval, both outputs of each pair. */
+static void expect_heads(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf *cosine, const Buf *sine, float eps,
+                         int rope) {
+    DType t = x->view.dtype;
+    int64_t e = x->view.shape[2], heads = x->view.shape[1], half = e / 2, rows = x->n / e;
+    double *n = check_alloc(c, (size_t)e * 8), *room = check_alloc(c, (size_t)e * 8);
+    for (int64_t row = 0; row < rows; row++) {
+        normalise(x->v + row * e, e, eps, false, n, room);
+        for (int64_t j = 0; j < e; j++) { /* n becomes the weighted value, room its reach */
+            double f = (double)w->v[j];
+            n[j] *= f;
+            room[j] = room[j] * fabs(f) + 2 * CHECK_U * fabs(n[j]);
+            if (rope == ROPE_NONE)
+                check_between(y, row * e + j, check_r(n[j], t), check_r(n[j] - room[j], t), check_r(n[j] + room[j], t));
+        }
+        for (int64_t i = 0; rope != ROPE_NONE && i < half; i++) {
+            int64_t j0 = rope == ROPE_HALF ? i : 2 * i, j1 = rope == ROPE_HALF ? i + half : 2 * i + 1;
+            double cs = (double)cosine->v[row / heads * half + i], sn = (double)sine->v[row / heads * half + i];
+            double want[2] = {0}, lo[2] = {INFINITY, INFINITY}, hi[2] = {-INFINITY, -INFINITY};
+            for (int k = 0; k < 9; k++) { /* the middle and all corners */
+                double x0 = moved(n[j0], room[j0], k % 3 - 1, t), x1 = moved(n[j1], room[j1], k / 3 - 1, t);
+                double out[2] = {check_r(check_r(x0 * cs, F32) - check_r(x1 * sn, F32), t),
+                                 check_r(check_r(x1 * cs, F32) + check_r(x0 * sn, F32), t)};
+                for (int o = 0; o < 2; o++) {
+                    lo[o] = fmin(lo[o], out[o]);
+                    hi[o] = fmax(hi[o], out[o]);
+                    if (k == 4) want[o] = out[o];
+                }
+            }
+            check_between(y, row * e + j0, want[0], lo[0], hi[0]);
+            check_between(y, row * e + j1, want[1], lo[1], hi[1]);
+            double size = fabs(n[j0]) + fabs(n[j1]);
+            widen(y, row * e + j0, 2, size);
+            widen(y, row * e + j1, 2, size);
+        }
+    }
+}
+
+static void make_qk_norm_rope_head(Case *c) {
+    static const int64_t sizes[][4] = { /* T, H, Hk, E */
+        {1, 1, 1, 2}, {77, 12, 12, 64}, {64, 24, 24, 128}, {33, 8, 2, 128}, {7, 3, 3, 30}, {5, 2, 1, 256}, {600, 1, 1, 128}};
+    static const char *const FORMS[] = {"no rope", "interleaved", "halves"};
+    enum { SIZES = 7 };
+    ARGS(QkNormRopeHead);
+    const int64_t *s = sizes[c->index % SIZES];
+    DType t = c->index / SIZES % 2 ? BF16 : F32;
+    int rope = c->index / SIZES / 2 % 3, kind = (const int[]){0, 0, 1, 5}[c->index / SIZES / 6];
+    int64_t tokens = check_dim(c, s[0], 5), e = s[3];
+    Layout lq = check_layout(c), ly = check_layout(c);
+    check_label(c, "%s, %lldx%lld/%lldx%lld, %s, %s, %s to %s", dtype_name(t), (long long)tokens, (long long)s[1],
+                (long long)s[2], (long long)e, FORMS[rope], FILLS[kind], check_layout_name(lq), check_layout_name(ly));
+    Buf *q = check_in(c, "q", &a->q, t, lq, SHAPE(tokens, s[1], e));
+    Buf *k = check_in(c, "k", &a->k, t, lq, SHAPE(tokens, s[2], e));
+    Buf *wq = check_in(c, "wq", &a->wq, t, LAYOUT_DENSE, SHAPE(e)), *wk = check_in(c, "wk", &a->wk, t, LAYOUT_DENSE, SHAPE(e));
+    Buf *yq = q, *yk = k, *cosine = NULL, *sine = NULL;
+    if (c->index / SIZES / 6 == 1) {
+        check_in_place(c, q, &a->yq);
+        check_in_place(c, k, &a->yk);
+        check_label(c, ", in place");
+    } else {
+        yq = check_out(c, "yq", &a->yq, t, ly, SHAPE(tokens, s[1], e));
+        yk = check_out(c, "yk", &a->yk, t, ly, SHAPE(tokens, s[2], e));
+    }
+    if (rope) {
+        cosine = check_in(c, "cos", &a->cos, F32, check_layout(c), SHAPE(tokens, e / 2));
+        sine = check_in(c, "sin", &a->sin, F32, check_layout(c), SHAPE(tokens, e / 2));
+        for (int64_t i = 0; i < cosine->n; i++) {
+            double angle = 40 * check_normal(c);
+            cosine->v[i] = (float)cos(angle);
+            sine->v[i] = (float)sin(angle);
+        }
+    }
+    a->eps = 1e-6f;
+    a->rope = rope;
+    c->bench = rope == ROPE_INTERLEAVED && !kind && yq != q && (s[1] == 24 || s[0] == 600);
+    fill_rows(c, q, kind);
+    fill_rows(c, k, kind);
+    check_fill(c, wq, 1, 0.3);
+    check_fill(c, wk, 1, 0.3);
+    limit(yq, t, kind);
+    limit(yk, t, kind);
+    expect_heads(c, yq, q, wq, cosine, sine, a->eps, rope);
+    expect_heads(c, yk, k, wk, cosine, sine, a->eps, rope);
+}
+
+const CaseSet CHECK_NORM[] = {
+    {OP_layernorm, BASE_CASES, make_layernorm},
+    {OP_ln_modulate, BASE_CASES * 4, make_ln_modulate},
+    {OP_rmsnorm, BASE_CASES * 3, make_rmsnorm},
+    {OP_qk_norm_rope_head, 7 * 6 * 4, make_qk_norm_rope_head},
+};
+const int CHECK_NORM_COUNT = sizeof CHECK_NORM / sizeof *CHECK_NORM;
