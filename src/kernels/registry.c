@@ -6,4 +6,8 @@ void ops_cpu(Ops *ops) {
     ops_append(ops, ELEMENTWISE_CPU, ELEMENTWISE_CPU_COUNT);
     ops_append(ops, NORM_CPU, NORM_CPU_COUNT);
     ops_append(ops, MOVE_CPU, MOVE_CPU_COUNT);
+    ops_append(ops, LINEAR_CPU, LINEAR_CPU_COUNT);
+    ops_append(ops, ATTENTION_CPU, ATTENTION_CPU_COUNT);
+    ops_append(ops, CONV_CPU, CONV_CPU_COUNT);
+    ops_append(ops, GROUPNORM_CPU, GROUPNORM_CPU_COUNT);
 }
