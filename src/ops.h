@@ -18,6 +18,10 @@
 #include "kernels/move.h"
 #include "kernels/norm.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* X(name, args struct, outputs, inputs, weights, scalars, promise) */
 #define OPS(X)                                                                                           \
     X(copy, Copy, 1, 1, 0, 0, EXACT)                                                                     \
@@ -152,5 +156,9 @@ Status exec_check_finite(Exec *x, Tensor t, const char *stage);
     static inline Status op_##name(Exec *x, const args *a) { return op_run(x, OP_##name, a); }
 OPS(X)
 #undef X
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

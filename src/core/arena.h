@@ -10,6 +10,10 @@
 #include "core/device.h"
 #include "core/tensor.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct Arena {
     Device *device;
     char *base;
@@ -27,5 +31,9 @@ void *arena_push(Arena *a, size_t bytes);
 Tensor arena_tensor(Arena *a, DType dtype, int rank, const int64_t *shape);
 static inline size_t arena_mark(const Arena *a) { return a->used; }
 static inline void arena_reset(Arena *a, size_t mark) { a->used = mark; }
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

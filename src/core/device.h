@@ -11,6 +11,10 @@
 
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct Device Device;
 struct Device {
     const char *name; /* "cpu", "dry", "cuda" */
@@ -28,5 +32,9 @@ struct Device {
 
 Device device_cpu(void);
 Device device_dry(void);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -11,6 +11,10 @@
 
 #include <stdbool.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct CudaInfo {
     char name[128];      /* "NVIDIA H200" */
     int sm;              /* 90 for compute capability 9.0 */
@@ -26,5 +30,9 @@ void device_cuda_close(Device *d);
 bool device_cuda_info(const Device *d, CudaInfo *out);
 /* The stream (a cudaStream_t) that everything on this device is ordered by. */
 void *device_cuda_stream(const Device *d);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -7,6 +7,10 @@
 #ifndef STATUS_H
 #define STATUS_H
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum Status {
     OK = 0,
     ERR_SOME = 1,          /* compare: outputs differ; batch: some jobs failed */
@@ -36,5 +40,9 @@ Status because(Error *e, const char *format, ...) __attribute__((format(printf, 
         Status try_status_ = (call);                                                                     \
         if (try_status_ != OK) return try_status_;                                                       \
     } while (0)
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

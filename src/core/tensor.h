@@ -12,6 +12,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { TENSOR_MAX_RANK = 5 };
 
 /* Every dtype that the safetensors format publishes. Arithmetic is implemented on F32, BF16 and F16
@@ -83,5 +87,9 @@ static inline float bf16_round(float f) { return bf16_to_f32(bf16_from_f32(f)); 
 
 float f16_to_f32(uint16_t v);
 uint16_t f16_from_f32(float f);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -19,6 +19,10 @@
 
 #include <stdbool.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* What linear, conv and embed take. Vectors for norms are plain Tensors in the compute dtype (bind_vector). */
 typedef struct Weight {
     Tensor w;          /* [N,K], [Cout,kh,kw,Cin] or [rows,D]; dtype as stored in memory */
@@ -113,5 +117,9 @@ Status weights_measure(const WeightFiles *f, const Bind *b, DType compute, size_
  * With a dry region only addresses are assigned: those of the CPU's split. */
 Status weights_bind(const WeightFiles *f, const Bind *b, DType compute, Arena *region, const char *const *ignore,
                     Error *e);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

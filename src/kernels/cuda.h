@@ -5,19 +5,21 @@
 #ifndef KERNELS_CUDA_H
 #define KERNELS_CUDA_H
 
+#include "ops.h"
+
+#ifdef HAVE_CUDA
+#include "kernels/cuda_libs.h"
+
+#include <cuda_runtime_api.h>
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#include "ops.h"
-
 void ops_cuda(Ops *ops); /* appends the CUDA table */
 
 #ifdef HAVE_CUDA
-
-#include "kernels/cuda_libs.h"
-
-#include <cuda_runtime_api.h>
 
 /* What PyTorch grants, and with it the bits: split-K choices depend on it. */
 enum { CUDA_LT_WORKSPACE = 1 << 20, CUDA_BLAS_WORKSPACE = 32 << 20 };

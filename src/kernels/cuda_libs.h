@@ -12,6 +12,10 @@
 #include <cublas_v2.h>
 #include <cudnn_backend.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define CUDA_LIBS_BLAS(X)                                                                                \
     X(cublasCreate_v2)                                                                                   \
     X(cublasDestroy_v2)                                                                                  \
@@ -62,5 +66,9 @@ Status cuda_libs_blas(CudaLibs *l, Error *e);
 Status cuda_libs_lt(CudaLibs *l, Error *e);
 Status cuda_libs_dnn(CudaLibs *l, Error *e);
 void cuda_libs_close(CudaLibs *l);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -1,0 +1,210 @@
+/* elementwise.cu - CUDA reference of elementwise.h. The same formulas as the CPU table, with PyTorch's own f32 functions
+ * (expf, tanhf, erff as the CUDA maths library has them), one kernel an op.
+ *
+ * Easy to get wrong: silu is x / (1 + e^-x), not x times a reciprocal; a division by a constant in PyTorch is a
+ * multiplication by its f32 reciprocal. */
+#include "kernels/cuda_rows.cuh"
+#include "kernels/registry.h"
+
+using rows::r;
+
+namespace {
+
+/* --- activations --- */
+
+__device__ inline float silu(float v) { return v / (1.0f + expf(-v)); }
+__device__ inline float gelu_tanh(float v) {
+    return 0.5f * v * (1.0f + tanhf(0.79788456080286535588f * (v + 0.044715f * v * v * v)));
+}
+__device__ inline float gelu_erf(float v) { return 0.5f * v * (1.0f + erff(v * 0.70710678118654752440f)); }
+
+template <typename T> __device__ inline float gelu_new(float v) {
+    float u = r<T>(r<T>(v * v) * v); /* torch.pow(x, 3.0) */
+    u = r<T>(0.044715f * u);
+    u = r<T>(v + u);
+    u = r<T>(0.79788456080286535588f * u);
+    u = r<T>(tanhf(u));
+    u = r<T>(1.0f + u);
+    return r<T>(r<T>(0.5f * v) * u);
+}
+
+template <typename T> __device__ inline float activate(float v, int kind) {
+    switch (kind) {
+    case ACT_SILU: return r<T>(silu(v));
+    case ACT_GELU_TANH: return r<T>(gelu_tanh(v));
+    case ACT_GELU_ERF: return r<T>(gelu_erf(v));
+    case ACT_GELU_NEW: return gelu_new<T>(v);
+    case ACT_QUICK_GELU: return r<T>(v * r<T>(1.0f / (1.0f + expf(-r<T>(1.702f * v)))));
+    case ACT_RELU: return v <= 0.0f ? 0.0f : v; /* NaN passes */
+    default: return v;
+    }
+}
+
+template <typename T> struct ActF {
+    static constexpr int INPUTS = 1;
+    int kind;
+    __device__ float operator()(float a, float, float) const { return activate<T>(a, kind); }
+};
+
+template <typename T> struct ActMulF {
+    static constexpr int INPUTS = 2;
+    int kind;
+    __device__ float operator()(float a, float b, float) const { return activate<T>(a, kind) * b; }
+};
+
+Status act_cuda(Exec *x, const void *args) {
+    const Act *a = (const Act *)args;
+    return rows::map<ActF>(x, "act", a->y, a->x, Tensor{}, Tensor{}, a->kind);
+}
+
+Status act_mul_cuda(Exec *x, const void *args) {
+    const ActMul *a = (const ActMul *)args;
+    return rows::map<ActMulF>(x, "act_mul", a->y, a->a, a->b, Tensor{}, a->kind);
+}
+
+/* --- sums --- */
+
+template <typename T> struct AddF {
+    static constexpr int INPUTS = 2;
+    __device__ float operator()(float a, float b, float) const { return a + b; }
+};
+
+template <typename T> struct GateF {
+    static constexpr int INPUTS = 3;
+    bool gated;
+    __device__ float operator()(float residual, float v, float gate) const {
+        return residual + (gated ? r<T>(gate * v) : v);
+    }
+};
+
+Status add_cuda(Exec *x, const void *args) {
+    const Add *a = (const Add *)args;
+    return rows::map<AddF>(x, "add", a->y, a->a, a->b, Tensor{});
+}
+
+Status residual_gate_cuda(Exec *x, const void *args) {
+    const ResidualGate *a = (const ResidualGate *)args;
+    return rows::map<GateF>(x, "residual_gate", a->y, a->residual, a->x, a->gate, a->gate.rank != 0);
+}
+
+/* --- step values read from device memory --- */
+
+template <typename T> struct CfgF {
+    static constexpr int INPUTS = 2;
+    const float *scale;
+    __device__ float operator()(float pos, float neg, float) const { return neg + r<T>(*scale * r<T>(pos - neg)); }
+};
+
+template <typename T> struct EulerF {
+    static constexpr int INPUTS = 2;
+    const float *dt;
+    __device__ float operator()(float v, float velocity, float) const { return v + r<T>(velocity * r<T>(*dt)); }
+};
+
+Status cfg_combine_cuda(Exec *x, const void *args) {
+    const CfgCombine *a = (const CfgCombine *)args;
+    return rows::map<CfgF>(x, "cfg_combine", a->y, a->pos, a->neg, Tensor{}, (const float *)a->scale.data);
+}
+
+Status euler_step_cuda(Exec *x, const void *args) {
+    const EulerStep *a = (const EulerStep *)args;
+    return rows::map<EulerF>(x, "euler_step", a->y, a->x, a->v, Tensor{}, (const float *)a->dt.data);
+}
+
+template <typename T> struct AffineF {
+    static constexpr int INPUTS = 1;
+    float mul, add;
+    __device__ float operator()(float v, float, float) const { return r<T>(v * mul) + add; }
+};
+
+Status affine_cuda(Exec *x, const void *args) {
+    const Affine *a = (const Affine *)args;
+    return rows::map<AffineF>(x, "affine", a->y, a->x, Tensor{}, Tensor{}, a->mul, a->add);
+}
+
+template <typename T> __global__ void k_time_embed(T *y, const float *t, int half, float log_period) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= half) return;
+    /* exponent = (-ln(period) * i) / half: PyTorch divides by a host scalar, that is, multiplies by its reciprocal */
+    float f = expf(-log_period * (float)i * (1.0f / (float)half)), a = *t * f;
+    y[i] = rows::narrow<T>(cosf(a));
+    y[half + i] = rows::narrow<T>(sinf(a));
+}
+
+Status time_embed_cuda(Exec *x, const void *args) {
+    const TimeEmbed *a = (const TimeEmbed *)args;
+    int half = (int)(a->y.shape[a->y.rank - 1] / 2), blocks = (half + 127) / 128;
+    float log_period = (float)log((double)a->max_period);
+    const float *t = (const float *)a->t.data;
+    if (a->y.dtype == BF16)
+        k_time_embed<<<blocks, 128, 0, x->cuda->stream>>>((__nv_bfloat16 *)a->y.data, t, half, log_period);
+    else
+        k_time_embed<<<blocks, 128, 0, x->cuda->stream>>>((float *)a->y.data, t, half, log_period);
+    return cuda_launched(x, "time_embed");
+}
+
+/* --- to the outside --- */
+
+template <typename T> __global__ void k_to_rgb8(rows::View y, rows::View in, rows::Walk w) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= w.rows * w.cols) return;
+    int64_t row = i / w.cols, col = i % w.cols;
+    float v = rows::widen<T>(((const T *)in.data)[rows::offset(in, w, row) + col * in.last]);
+    v = r<T>(r<T>(0.5f * v) + 0.5f);
+    v = v > 0.0f ? (v < 1.0f ? v : 1.0f) : 0.0f; /* NaN gives 0 */
+    ((uint8_t *)y.data)[rows::offset(y, w, row) + col * y.last] = (uint8_t)rintf(255.0f * v);
+}
+
+Status to_rgb8_cuda(Exec *x, const void *args) {
+    const ToRgb8 *a = (const ToRgb8 *)args;
+    rows::Walk w = rows::walk_of(a->y);
+    rows::View y = rows::view_of(a->y, w), in = rows::view_of(a->x, w);
+    unsigned blocks = (unsigned)((w.rows * w.cols + 255) / 256);
+    if (!blocks) return OK;
+    if (a->x.dtype == BF16) k_to_rgb8<__nv_bfloat16><<<blocks, 256, 0, x->cuda->stream>>>(y, in, w);
+    else k_to_rgb8<float><<<blocks, 256, 0, x->cuda->stream>>>(y, in, w);
+    return cuda_launched(x, "to_rgb8");
+}
+
+template <typename T> __global__ void k_count_nonfinite(int32_t *y, rows::View in, rows::Walk w) {
+    int count = 0;
+    int64_t n = w.rows * w.cols, step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        int64_t row = i / w.cols, col = i % w.cols;
+        count += !isfinite(rows::widen<T>(((const T *)in.data)[rows::offset(in, w, row) + col * in.last]));
+    }
+    count = __reduce_add_sync(0xffffffffu, count);
+    if (count && threadIdx.x % 32 == 0) atomicAdd(y, count); /* integers: the order does not matter */
+}
+
+Status count_nonfinite_cuda(Exec *x, const void *args) {
+    const CountNonfinite *a = (const CountNonfinite *)args;
+    Tensor t = a->x;
+    Tensor *one[] = {&t};
+    rows::flatten(1, one);
+    rows::Walk w = rows::walk_of(t);
+    rows::View in = rows::view_of(t, w);
+    cudaMemsetAsync(a->y.data, 0, sizeof(int32_t), x->cuda->stream);
+    int64_t n = w.rows * w.cols, blocks = (n + 255) / 256;
+    if (!n) return cuda_launched(x, "count_nonfinite");
+    unsigned grid = (unsigned)(blocks < 4 * x->cuda->sm_count ? blocks : 4 * x->cuda->sm_count);
+    if (t.dtype == BF16) k_count_nonfinite<__nv_bfloat16><<<grid, 256, 0, x->cuda->stream>>>((int32_t *)a->y.data, in, w);
+    else k_count_nonfinite<float><<<grid, 256, 0, x->cuda->stream>>>((int32_t *)a->y.data, in, w);
+    return cuda_launched(x, "count_nonfinite");
+}
+
+} /* namespace */
+
+const Impl ELEMENTWISE_CUDA[] = {
+    {OP_act, "cuda", act_cuda, NULL, NULL},
+    {OP_act_mul, "cuda", act_mul_cuda, NULL, NULL},
+    {OP_add, "cuda", add_cuda, NULL, NULL},
+    {OP_residual_gate, "cuda", residual_gate_cuda, NULL, NULL},
+    {OP_time_embed, "cuda", time_embed_cuda, NULL, NULL},
+    {OP_cfg_combine, "cuda", cfg_combine_cuda, NULL, NULL},
+    {OP_euler_step, "cuda", euler_step_cuda, NULL, NULL},
+    {OP_affine, "cuda", affine_cuda, NULL, NULL},
+    {OP_to_rgb8, "cuda", to_rgb8_cuda, NULL, NULL},
+    {OP_count_nonfinite, "cuda", count_nonfinite_cuda, NULL, NULL},
+};
+const int ELEMENTWISE_CUDA_COUNT = sizeof ELEMENTWISE_CUDA / sizeof *ELEMENTWISE_CUDA;
