@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the two small pictures of another encoder that tests/test_png.c reads: tests/golden/pil.png (tEXt in
-Latin-1, iTXt, compressed iTXt and zTXt; pixel (x, y) = (x * 40, y * 60, 255 - x * y)) and tests/golden/pil.jpg
-(8x8, all 128). Run from the repository's root."""
+Latin-1, iTXt, compressed iTXt and zTXt; pixel (x, y) = (x * 40, y * 60, 255 - x * y)) and
+tests/golden/pil.jpg (8x8, all 128). Run from the repository's root."""
 from PIL import Image, PngImagePlugin
 
 info = PngImagePlugin.PngInfo()

@@ -2,7 +2,7 @@
 """Writes the golden draws of tests/test_rng.c: torch.Generator("cpu") normals as checksums and a few values.
 
     dump_rng.py > tests/golden/rng.txt          the committed file
-    dump_rng.py --big > FILE                    about 40 million values more; build/.../test_rng FILE checks them
+    dump_rng.py --big > FILE                    about 40 million values more, for build/.../test_rng FILE
 
 One line a draw:  seed S            a new generator, manual_seed(S)
                   DTYPE N HASH V0 V1 ... | W0 W1 ...
@@ -13,7 +13,11 @@ import argparse
 import numpy as np
 import torch
 
-DTYPES = {"F32": (torch.float32, np.uint32, 8), "BF16": (torch.bfloat16, np.uint16, 4), "F16": (torch.float16, np.uint16, 4)}
+DTYPES = {
+    "F32": (torch.float32, np.uint32, 8),
+    "BF16": (torch.bfloat16, np.uint16, 4),
+    "F16": (torch.float16, np.uint16, 4),
+}
 
 
 def fnv1a(data):
@@ -40,11 +44,13 @@ def run(seed, draws):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
     parser.add_argument("--big", action="store_true")
     big = parser.parse_args().big
     torch.set_num_threads(1)
-    print(f"# torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, made by scripts/dump_rng.py")
+    capability = torch.backends.cpu.get_cpu_capability()
+    print(f"# torch {torch.__version__}, {capability}, made by scripts/dump_rng.py")
     sizes = [0, 1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 47, 48, 100, 623, 624, 625, 1000, 4095, 4096]
     if big:
         for i in range(40):
@@ -60,8 +66,8 @@ def main():
     for seed in (1, -1, -5, 2**31, 2**32 - 1, 2**32, 2**32 + 42, 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1):
         run(seed, [("F32", 16), ("F32", 5), ("BF16", 20), ("F16", 18)])
     # the normal that waits: odd short draws, with long draws and other dtypes between
-    run(7, [("F32", 1), ("F32", 16), ("F32", 1), ("F32", 3), ("BF16", 16), ("BF16", 1), ("F16", 3), ("F32", 33),
-            ("F16", 1), ("F32", 0), ("BF16", 15), ("F32", 15), ("F32", 2)])
+    run(7, [("F32", 1), ("F32", 16), ("F32", 1), ("F32", 3), ("BF16", 16), ("BF16", 1), ("F16", 3),
+            ("F32", 33), ("F16", 1), ("F32", 0), ("BF16", 15), ("F32", 15), ("F32", 2)])
     # pictures: [16, h, w] of 512x512, 1024x1024 in the three dtypes; an odd batch
     for name in DTYPES:
         run(3407, [(name, 16 * 64 * 64), (name, 16 * 30 * 22), (name, 3 * 37 * 41)])

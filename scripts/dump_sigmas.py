@@ -2,16 +2,17 @@
 """Writes the golden schedules of tests/test_sched.c from diffusers' FlowMatchEulerDiscreteScheduler.
 
     dump_sigmas.py > tests/golden/sigmas.txt    the committed file
-    dump_sigmas.py --all > FILE                 every size from 256 to 2048 by 16, steps 1..100, dev and LTX-2;
-                                                build/.../test_sched FILE checks it
+    dump_sigmas.py --all > FILE                 every size from 256 to 2048 by 16, steps 1..100, dev and
+                                                LTX-2, for build/.../test_sched FILE
 
     config NAME JSON
     case NAME CALL STEPS TOKENS MU HASH S0 S1 S2 | S(n-2) S(n-1) S(n)
-        CALL: flux, zimage (the pipeline's way of passing sigmas), own (none passed), distilled (LTX-2's list).
-        MU in C's hexadecimal, HASH: FNV-1a (64 bits) over sigmas and timesteps (f32, little-endian), sigmas as bits.
+        CALL: flux, zimage (that pipeline's way of passing sigmas), own (none passed), distilled (LTX-2's
+        list). MU in C's hexadecimal; HASH: FNV-1a (64 bits) over sigmas and timesteps (f32, little-endian);
+        sigmas as hex bits.
     model DTYPE T VALUE      timestep T (f32 bits) -> what FLUX's sinusoid gets
     guidance DTYPE G VALUE   the same for the guidance
-    dt DTYPE NAME STEPS TOKENS V0 V1 ...   the factor of each Euler step, as the product with 1 in that dtype"""
+    dt DTYPE NAME STEPS TOKENS V0 V1 ...   the factor of each Euler step: the product with 1 in that dtype"""
 import argparse
 import json
 import logging
@@ -28,7 +29,10 @@ from diffusers.pipelines.z_image.pipeline_z_image import get_default_z_image_sig
 SHIFTS = {"base_shift": 0.5, "max_shift": 1.15, "base_image_seq_len": 256, "max_image_seq_len": 4096}
 LTX = {"base_shift": 0.95, "max_shift": 2.05, "base_image_seq_len": 1024, "max_image_seq_len": 4096}
 CONFIGS = {
-    "dev": {"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 3.0, "use_dynamic_shifting": True, **SHIFTS},
+    "dev": {
+        "_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 3.0, "use_dynamic_shifting": True,
+        **SHIFTS,
+    },
     "schnell": {"num_train_timesteps": 1000, "shift": 1.0, "use_dynamic_shifting": False, **SHIFTS},
     "zturbo": {"num_train_timesteps": 1000, "use_dynamic_shifting": False, "shift": 3.0},
     "zbase": {"num_train_timesteps": 1000, "use_dynamic_shifting": False, "shift": 6.0},
@@ -43,7 +47,11 @@ CONFIGS = {
     "flow": {"shift": 3.0, "use_flow_sigmas": True},
     "terminal": {"shift": 2.0, "shift_terminal": 0.05},
 }
-DTYPES = {"F32": (torch.float32, np.uint32, "08x"), "BF16": (torch.bfloat16, np.uint16, "04x"), "F16": (torch.float16, np.uint16, "04x")}
+DTYPES = {
+    "F32": (torch.float32, torch.int32, np.uint32, "08x"),
+    "BF16": (torch.bfloat16, torch.int16, np.uint16, "04x"),
+    "F16": (torch.float16, torch.int16, np.uint16, "04x"),
+}
 SCHEDULERS = {}
 
 
@@ -59,8 +67,8 @@ def bits(x):
 
 
 def bits_of(tensor, name):
-    _, kind, form = DTYPES[name]
-    return format(int(tensor.contiguous().view(-1).view(torch.int32 if name == "F32" else torch.int16).numpy().view(kind)[0]), form)
+    _, integer, kind, form = DTYPES[name]
+    return format(int(tensor.contiguous().view(-1).view(integer).numpy().view(kind)[0]), form)
 
 
 def schedule(name, call, steps, tokens):
@@ -87,12 +95,14 @@ def case(name, call, steps, tokens):
     sigmas, timesteps = s.sigmas.numpy(), s.timesteps.numpy()
     assert sigmas.dtype == np.float32 and timesteps.dtype == np.float32 and len(sigmas) == steps + 1
     hash_ = fnv1a(sigmas.tobytes() + timesteps.tobytes())
-    print("case", name, call, steps, tokens, float(mu).hex(), f"{hash_:016x}", *map(bits, sigmas[:3]), "|", *map(bits, sigmas[-3:]))
+    ends = [*map(bits, sigmas[:3]), "|", *map(bits, sigmas[-3:])]
+    print("case", name, call, steps, tokens, float(mu).hex(), f"{hash_:016x}", *ends)
 
 
 def model_values():
-    ts = sorted({float(t) for n in (4, 20, 28, 50) for t in schedule("dev", "flux", n, 4096)[0].timesteps} | {750.0, 751.0, 999.0, 0.5})
-    for name, (dtype, _, _) in DTYPES.items():
+    ts = {float(t) for n in (4, 20, 28, 50) for t in schedule("dev", "flux", n, 4096)[0].timesteps}
+    ts = sorted(ts | {750.0, 751.0, 999.0, 0.5})
+    for name, (dtype, _, _, _) in DTYPES.items():
         for t in ts:
             x = torch.tensor([t], dtype=torch.float32).to(dtype) / 1000
             print("model", name, bits(t), bits_of(x.to(dtype) * 1000, name))
@@ -106,12 +116,14 @@ def model_values():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
     parser.add_argument("--all", action="store_true")
     every = parser.parse_args().all
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    print(f"# diffusers {diffusers.__version__}, torch {torch.__version__}, numpy {np.__version__}, made by scripts/dump_sigmas.py")
+    versions = f"diffusers {diffusers.__version__}, torch {torch.__version__}, numpy {np.__version__}"
+    print(f"# {versions}, made by scripts/dump_sigmas.py")
     for name, config in CONFIGS.items():
         print("config", name, json.dumps(config))
     if every:
@@ -134,7 +146,7 @@ def main():
     for steps in (2, 3, 8, 25, 30, 40, 99):
         case("ltx2", "flux", steps, 6144)
         case("odd", "flux", steps, 1024)
-        for name in ("dev", "zturbo", "zbase", "odd", "ltx2", "karras", "expo", "invert", "linear", "terminal"):
+        for name in CONFIGS:
             case(name, "own", steps, 2304)
         for name in ("linear", "karras", "expo", "invert", "flow", "terminal"):
             case(name, "flux", steps, 2304)

@@ -71,7 +71,8 @@ static int print_difference(FILE *text, const char *key, const Json *a, const Js
 /* ditto's own parameters, key by key: those of A in its order, then those only B has. */
 static int print_parameters(FILE *text, const Json *a, const Json *b) {
     int found = 0;
-    for (const Json *i = a->child; i; i = i->next) found += print_difference(text, i->string, i, json_get(b, i->string));
+    for (const Json *i = a->child; i; i = i->next)
+        found += print_difference(text, i->string, i, json_get(b, i->string));
     for (const Json *i = b->child; i; i = i->next)
         if (!json_get(a, i->string)) found += print_difference(text, i->string, NULL, i);
     return found;
@@ -94,14 +95,14 @@ static int print_texts(FILE *text, const PngTexts *a, const PngTexts *b, bool on
 static void print_metadata(FILE *text, const char *path_a, const char *path_b) {
     PngTexts a = {0}, b = {0};
     Json *x = NULL, *y = NULL;
-    /* files without readable texts (JPEG, foreign PNG) simply carry no metadata; pixels decide about errors */
+    /* files without readable texts (JPEG, foreign PNG) carry no metadata; pixels decide about errors */
     png_read_texts(path_a, &a, NULL);
     png_read_texts(path_b, &b, NULL);
     const char *s = png_texts_get(&a, PNG_DITTO_KEY), *t = png_texts_get(&b, PNG_DITTO_KEY);
     if (s && t) {
         int found;
-        if (json_parse(s, strlen(s), path_a, &x, NULL) == OK && json_parse(t, strlen(t), path_b, &y, NULL) == OK &&
-            cJSON_IsObject(x) && cJSON_IsObject(y)) {
+        if (json_parse(s, strlen(s), path_a, &x, NULL) == OK &&
+            json_parse(t, strlen(t), path_b, &y, NULL) == OK && cJSON_IsObject(x) && cJSON_IsObject(y)) {
             found = print_parameters(text, x, y);
         } else {
             found = strcmp(s, t) != 0;
@@ -121,7 +122,8 @@ static void print_metadata(FILE *text, const char *path_a, const char *path_b) {
 /* --- files --- */
 
 static void print_notes(FILE *text, const char *path, const Image *image) {
-    if (image->channels == 2 || image->channels == 4) fprintf(text, "note: %s: alpha is not compared\n", path);
+    if (image->channels == 2 || image->channels == 4)
+        fprintf(text, "note: %s: alpha is not compared\n", path);
     if (image->deep) fprintf(text, "note: %s: of 16-bit samples only the upper byte is compared\n", path);
 }
 
@@ -139,8 +141,8 @@ static Status compare_images(const char *a, const char *b, const Image *x, const
                              const CompareLimits *limits, FILE *text, Comparison *out, Error *e) {
     print_metadata(text, a, b);
     if (x->width != y->width || x->height != y->height)
-        return fail(e, ERR_USAGE, "%s is %dx%d and %s is %dx%d: only equal sizes can be compared", a, x->width,
-                    x->height, b, y->width, y->height);
+        return fail(e, ERR_USAGE, "%s is %dx%d and %s is %dx%d: only equal sizes can be compared", a,
+                    x->width, x->height, b, y->width, y->height);
     print_notes(text, a, x);
     print_notes(text, b, y);
     *out = compare_pixels(x->rgb, y->rgb, (size_t)x->width * (size_t)x->height * 3);
@@ -148,7 +150,8 @@ static Status compare_images(const char *a, const char *b, const Image *x, const
     out->height = x->height;
     print_numbers(text, out);
     if (compare_passes(out, limits)) return OK;
-    return fail(e, ERR_SOME, "%s and %s differ: max difference %d, PSNR %.4f dB", a, b, out->max_abs, out->psnr);
+    return fail(e, ERR_SOME, "%s and %s differ: max difference %d, PSNR %.4f dB", a, b, out->max_abs,
+                out->psnr);
 }
 
 Status compare_files(const char *a, const char *b, const CompareLimits *limits, FILE *text, Comparison *out,

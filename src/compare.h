@@ -2,8 +2,8 @@
  *
  * PSNR is over all bytes of the RGB pixels with peak 255; equal pictures have infinity. Not a perceptual
  * measure, and not for latents (their peak is the reference's range).
- * Easy to get wrong: two tools' pictures are often compared under different parameters. So when both files carry
- * ditto's metadata, its differences are printed before any number. */
+ * Easy to get wrong: two tools' pictures are often compared under different parameters. So when both files
+ * carry ditto's metadata, its differences are printed before any number. */
 #ifndef COMPARE_H
 #define COMPARE_H
 
@@ -38,7 +38,7 @@ bool compare_passes(const Comparison *c, const CompareLimits *limits);
 
 /* Reads two PNG or JPEG files and writes differences of metadata, notes and numbers to `text`, a line each.
  * OK: equal or within the limits. ERR_SOME: not. ERR_USAGE, whatever the cause, when they cannot be compared:
- * unreadable, damaged, of different sizes, out of memory. These are the exit codes 0, 1 and 2 of `compare`. */
+ * unreadable, damaged, of different sizes, out of memory. These are compare's exit codes 0, 1, 2. */
 Status compare_files(const char *a, const char *b, const CompareLimits *limits, FILE *text, Comparison *out,
                      Error *e);
 

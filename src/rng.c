@@ -232,7 +232,8 @@ Status rng_random_seed(uint64_t *seed, Error *e) {
     ssize_t n;
     do n = getrandom(&bits, sizeof bits, 0); /* so few bytes are never cut short, only interrupted */
     while (n < 0 && errno == EINTR);
-    if (n != (ssize_t)sizeof bits) return fail(e, ERR_DEVICE, "no random seed from the system: %s", strerror(errno));
+    if (n != (ssize_t)sizeof bits)
+        return fail(e, ERR_DEVICE, "no random seed from the system: %s", strerror(errno));
     *seed = bits;
     return OK;
 }

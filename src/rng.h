@@ -8,15 +8,15 @@
  *  - The dtype is part of the stream. A bf16 draw has 256 levels of uniform noise and is another picture than
  *    the f32 draw of the same seed, not its rounding. Draw in the dtype in which the pipeline draws.
  *  - The bits of an f32 draw are those of torch's AVX2 code (torch also runs it on AVX-512 machines): a
- *    polynomial log and sincos, whose multiply-add fusions are written as fmaf in rng.c, so they are the same on
- *    every machine. The other paths call libm's double functions and round to 24 bits or fewer.
+ *    polynomial log and sincos, whose multiply-add fusions are written as fmaf in rng.c, so they are the same
+ *    on every machine. The other paths call libm's double functions and round to 24 bits or fewer.
  *  - torch 2.11 rounds every function of an f16 to f16; much older releases kept f32 between them.
  *  - Below 16 elements torch takes another path (double Box-Muller, two 53-bit uniforms a pair) whose second
  *    normal waits in the generator for the next short draw, across long draws in between.
- *  - A count that is no multiple of 16 costs 16 more uniforms: the last 16 values are drawn again. So one draw
- *    of [B, ...] differs from B draws of [1, ...], except when each part is a multiple of 16.
- *  - diffusers' randn_tensor: a list of generators draws each picture alone as [1, ...] with its own; a single
- *    generator with batch B draws [B, ...] at once. `--count` uses one seed, thus one Rng, per picture. */
+ *  - A count that is no multiple of 16 costs 16 more uniforms: the last 16 values are drawn again. So one
+ *    draw of [B, ...] differs from B draws of [1, ...], except when each part is a multiple of 16.
+ *  - diffusers' randn_tensor: a list of generators draws each picture alone as [1, ...] with its own; a
+ *    single generator with batch B draws [B, ...] at once. `--count` uses one seed, so one Rng, a picture. */
 #ifndef RNG_H
 #define RNG_H
 

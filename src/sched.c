@@ -1,7 +1,8 @@
-/* sched.c - see sched.h. One path serves both precisions of the reference: all arithmetic is done in double and
- * rounded to f32 after every operation when the reference works in f32. For + - * / that gives the bits of the
- * f32 operation, since double has more than twice its mantissa. Easy to get wrong: a Python float meeting an
- * f32 array is itself rounded to f32 first (1 + (shift - 1) * s: shift - 1 in double, then rounded). */
+/* sched.c - see sched.h. One path serves both precisions of the reference: all arithmetic is done in double
+ * and rounded to f32 after every operation when the reference works in f32. For + - * / that gives the bits
+ * of the f32 operation, since double has more than twice its mantissa. Easy to get wrong: a Python float
+ * meeting an f32 array is itself rounded to f32 first (1 + (shift - 1) * s: shift - 1 in double, then
+ * rounded). */
 #include "sched.h"
 
 #include <math.h>
@@ -25,7 +26,8 @@ Status sched_config_parse(const Json *object, const char *where, SchedConfig *ou
     const char *type = "exponential", *class_name = "FlowMatchEulerDiscreteScheduler";
     TRY(json_string(object, "_class_name", &class_name, where, e));
     if (strcmp(class_name, "FlowMatchEulerDiscreteScheduler"))
-        return fail(e, ERR_MODEL, "%s: _class_name: %.80s is not supported, expected FlowMatchEulerDiscreteScheduler",
+        return fail(e, ERR_MODEL,
+                    "%s: _class_name: %.80s is not supported, expected FlowMatchEulerDiscreteScheduler",
                     where, class_name);
     TRY(json_int(object, "num_train_timesteps", &c.num_train_timesteps, where, e));
     TRY(json_double(object, "shift", &c.shift, where, e));
@@ -44,7 +46,8 @@ Status sched_config_parse(const Json *object, const char *where, SchedConfig *ou
     TRY(json_bool(object, "use_flow_sigmas", &c.use_flow_sigmas, where, e));
     c.linear_time_shift = !strcmp(type, "linear");
     if (!c.linear_time_shift && strcmp(type, "exponential"))
-        return fail(e, ERR_MODEL, "%s: time_shift_type: found %.80s, expected exponential or linear", where, type);
+        return fail(e, ERR_MODEL, "%s: time_shift_type: found %.80s, expected exponential or linear", where,
+                    type);
     if (beta) return refuse(where, "use_beta_sigmas", "is not supported", e);
     if (stochastic) return refuse(where, "stochastic_sampling", "is not supported", e);
     if (c.use_karras_sigmas && c.use_exponential_sigmas)
@@ -196,7 +199,8 @@ static Status from_one(const SchedConfig *c, int steps, int64_t tokens, bool tor
     double *sigmas = malloc((size_t)steps * sizeof *sigmas);
     if (!sigmas) return fail(e, ERR_MEMORY, "out of memory for %d steps", steps);
     for (int i = 0; i < steps; i++)
-        sigmas[i] = torch ? linspace_torch(1.0f, (float)(1.0 / steps), steps, i) : linspace(1, 1.0 / steps, steps, i);
+        sigmas[i] =
+            torch ? linspace_torch(1.0f, (float)(1.0 / steps), steps, i) : linspace(1, 1.0 / steps, steps, i);
     Status status = sched_make(c, steps, sigmas, sched_mu(c, tokens), out, e);
     free(sigmas);
     return status;
@@ -228,4 +232,6 @@ float sched_model_timestep(float t, DType dtype) {
     return in_dtype(fraction * 1000.0f, dtype);
 }
 
-float sched_model_guidance(float guidance, DType dtype) { return in_dtype(in_dtype(guidance, dtype) * 1000.0f, dtype); }
+float sched_model_guidance(float guidance, DType dtype) {
+    return in_dtype(in_dtype(guidance, dtype) * 1000.0f, dtype);
+}

@@ -1,15 +1,15 @@
 /* sched.h - the noise levels of a run: diffusers' FlowMatchEulerDiscreteScheduler (0.40) as tables.
  *
- * A Schedule holds what the scheduler object holds after set_timesteps(): sigmas and timesteps, equal in bits,
- * because every product is rounded where numpy rounds it (f32 when the pipeline passes sigmas, f64 when the
- * scheduler makes its own). The Euler update itself is an op; here are only the numbers it takes. Not here:
- * DPM-Solver++ and other solvers.
+ * A Schedule holds what the scheduler object holds after set_timesteps(): sigmas and timesteps, equal in
+ * bits, because every product is rounded where numpy rounds it (f32 when the pipeline passes sigmas, f64 when
+ * the scheduler makes its own). The Euler update itself is an op; here are only the numbers it takes. Not
+ * here: DPM-Solver++ and other solvers.
  *
  * Easy to get wrong:
  *  - The pipelines pass sigmas 1 .. 1/n, not 1 .. 0: the last step goes from shift(1/n) to 0.
  *  - FLUX and LTX-2 take numpy's linspace (f64, then f32), Z-Image torch's (f32, fused, from both ends).
- *  - A static shift with no sigmas passed is applied twice at the low end, because sigma_min is stored already
- *    shifted. That is diffusers' behaviour and is kept.
+ *  - A static shift with no sigmas passed is applied twice at the low end, because sigma_min is stored
+ *    already shifted. That is diffusers' behaviour and is kept.
  *  - The model does not see `timesteps` but sched_model_timestep() of them: in bf16 750 becomes 752.
  *  - In a 16-bit run the Euler step multiplies by dt rounded to 16 bits, in an f32 run by dt itself. */
 #ifndef SCHED_H
@@ -39,7 +39,7 @@ typedef struct SchedConfig {
 
 typedef struct Schedule {
     int steps;
-    float *sigmas;                         /* [steps + 1], strictly falling, last 0 (inverted: rising, last 1) */
+    float *sigmas;                         /* [steps + 1], strictly falling to 0 (inverted: rising to 1) */
     float *timesteps;                      /* [steps], num_train_timesteps * sigma */
     double mu;                             /* of the dynamic shift; 0 when the shift is static */
 } Schedule;
@@ -72,8 +72,8 @@ void sched_free(Schedule *s);
 float sched_dt(const Schedule *s, int step, DType dtype);
 
 /* What FLUX's sinusoid gets for timestep t (0..1000): t -> dtype, / 1000 -> dtype (pipeline), * 1000 -> dtype
- * (model). torch divides on the CPU and multiplies by fl32(1/1000) on CUDA: equal for every bf16 t and f16 t >= 0.001; in an f32
- * run the CPU's division is meant. */
+ * (model). torch divides on the CPU and multiplies by fl32(1/1000) on CUDA: equal for every bf16 t and f16 t
+ * >= 0.001; in an f32 run the CPU's division is meant. */
 float sched_model_timestep(float t, DType dtype);
 /* And for the distilled guidance: g -> dtype, * 1000 -> dtype. 3.5 in bf16 gives 3504. */
 float sched_model_guidance(float guidance, DType dtype);

@@ -32,7 +32,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!copy) return 0;
     memcpy(copy, data, size);
     for (size_t at = 8; size >= 12 && at <= size - 12;) {
-        size_t n = (size_t)copy[at] << 24 | (size_t)copy[at + 1] << 16 | (size_t)copy[at + 2] << 8 | copy[at + 3];
+        size_t n =
+            (size_t)copy[at] << 24 | (size_t)copy[at + 1] << 16 | (size_t)copy[at + 2] << 8 | copy[at + 3];
         if (n > size - 12 - at) break;
         uint32_t crc = crc32_of(copy + at + 4, n + 4);
         for (size_t i = 0; i < 4; i++) copy[at + 8 + n + i] = (uint8_t)(crc >> (24 - 8 * i));

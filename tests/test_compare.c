@@ -21,7 +21,8 @@ static void check_numbers(Tally *t) {
     uint8_t a[1000], b[1000];
     for (int i = 0; i < 1000; i++) a[i] = b[i] = (uint8_t)(i * 7);
     Comparison c = compare_pixels(a, b, sizeof a);
-    check(t, c.equal && !c.differing && !c.max_abs && c.mean_abs == 0 && isinf(c.psnr) && c.psnr > 0, "equal");
+    check(t, c.equal && !c.differing && !c.max_abs && c.mean_abs == 0 && isinf(c.psnr) && c.psnr > 0,
+          "equal");
     b[3] = (uint8_t)(a[3] + 3); /* 21 -> 24 */
     b[4] = (uint8_t)(a[4] - 4); /* 28 -> 24 */
     c = compare_pixels(a, b, sizeof a);
@@ -32,13 +33,15 @@ static void check_numbers(Tally *t) {
     memset(a, 0, sizeof a);
     memset(b, 255, sizeof b);
     c = compare_pixels(a, b, sizeof a);
-    check(t, c.max_abs == 255 && c.psnr == 0 && c.mean_abs == 255 && c.differing == 1000, "black and white: 0 dB");
+    check(t, c.max_abs == 255 && c.psnr == 0 && c.mean_abs == 255 && c.differing == 1000,
+          "black and white: 0 dB");
 }
 
 static void check_limits(Tally *t) {
     Comparison c = {.equal = false, .max_abs = 2, .psnr = 50};
     Comparison same = {.equal = true, .max_abs = 0, .psnr = INFINITY};
-    CompareLimits none = {0}, psnr = {.has_min_psnr = true, .min_psnr = 50}, abs = {.has_max_abs = true, .max_abs = 2};
+    CompareLimits none = {0}, psnr = {.has_min_psnr = true, .min_psnr = 50},
+                  abs = {.has_max_abs = true, .max_abs = 2};
     CompareLimits both = {.has_min_psnr = true, .min_psnr = 40, .has_max_abs = true, .max_abs = 1};
     check(t, !compare_passes(&c, &none) && compare_passes(&same, &none), "no limit: equal pixels");
     check(t, compare_passes(&c, &psnr) && compare_passes(&c, &abs), "on the limit");
@@ -50,8 +53,8 @@ static void check_limits(Tally *t) {
 
 typedef struct Files { char folder[64], a[96], b[96]; } Files;
 
-static void write_png(Tally *t, const char *path, const uint8_t *rgb, int width, int height, const char *ditto,
-                      const char *parameters) {
+static void write_png(Tally *t, const char *path, const uint8_t *rgb, int width, int height,
+                      const char *ditto, const char *parameters) {
     PngText texts[2] = {{PNG_DITTO_KEY, ditto, false}, {"parameters", parameters, false}};
     Error e = {0};
     int first = ditto ? 0 : 1, count = (ditto != NULL) + (parameters != NULL);
@@ -81,7 +84,8 @@ static void check_files(Tally *t, const Files *f) {
     for (size_t i = 0; i < sizeof a; i++) a[i] = b[i] = (uint8_t)(40 + 5 * i);
     char text[8192];
     Error e;
-    CompareLimits none = {0}, loose = {.has_max_abs = true, .max_abs = 1}, tight = {.has_min_psnr = true, .min_psnr = 90};
+    CompareLimits none = {0}, loose = {.has_max_abs = true, .max_abs = 1},
+                  tight = {.has_min_psnr = true, .min_psnr = 90};
 
     write_png(t, f->a, a, 4, 3, NULL, NULL);
     write_png(t, f->b, b, 4, 3, NULL, NULL);
@@ -103,12 +107,16 @@ static void check_files(Tally *t, const Files *f) {
     write_png(t, f->b, b, 4, 3, "{\"prompt\":\"a\\u001bb\",\"steps\":20,\"seed\":42,\"guidance\":3.5}", "y");
     run(f, &none, text, sizeof text, &e);
     check(t, in_order(text, "metadata \"steps\": 28 | 20\n", "equal pixels: no"), "metadata before numbers");
-    check(t, strstr(text, "metadata \"guidance\": absent | 3.5\n") && strstr(text, "metadata \"parameters\": \"x\" | \"y\"\n") &&
-          !strstr(text, "seed") && !strstr(text, "prompt") && !strchr(text, 0x1b), text);
+    check(t,
+          strstr(text, "metadata \"guidance\": absent | 3.5\n") &&
+              strstr(text, "metadata \"parameters\": \"x\" | \"y\"\n") && !strstr(text, "seed") &&
+              !strstr(text, "prompt") && !strchr(text, 0x1b),
+          text);
 
     write_png(t, f->b, b, 4, 3, "{\"seed\":42,\"prompt\":\"a\\u001bc\",\"steps\":28}", NULL);
     run(f, &none, text, sizeof text, &e);
-    check(t, strstr(text, "\"a\\u001bb\" | \"a\\u001bc\"\n") && !strchr(text, 0x1b), "no control character is printed");
+    check(t, strstr(text, "\"a\\u001bb\" | \"a\\u001bc\"\n") && !strchr(text, 0x1b),
+          "no control character is printed");
     check(t, strstr(text, "metadata \"parameters\": \"x\" | absent\n") != NULL, "a text that only A has");
     write_png(t, f->b, b, 4, 3, "{\"seed\":42,\"prompt\":\"a\\u001bb\",\"steps\":28}", "x");
     run(f, &none, text, sizeof text, &e);
@@ -117,14 +125,18 @@ static void check_files(Tally *t, const Files *f) {
     run(f, &none, text, sizeof text, &e);
     check(t, strstr(text, "metadata: only in ") && strstr(text, "a.png\n"), "metadata in one only");
     write_png(t, f->b, b, 4, 3, "{broken", "x");
-    check(t, run(f, &loose, text, sizeof text, &e) == OK && strstr(text, "metadata: not readable"), "broken metadata");
+    check(t, run(f, &loose, text, sizeof text, &e) == OK && strstr(text, "metadata: not readable"),
+          "broken metadata");
 
     write_png(t, f->b, b, 3, 4, NULL, NULL);
     status = run(f, &loose, text, sizeof text, &e);
-    check(t, status == ERR_USAGE && strstr(e.text, "4x3") && strstr(e.text, "3x4") && !strstr(text, "PSNR"), "sizes: 2");
+    check(t, status == ERR_USAGE && strstr(e.text, "4x3") && strstr(e.text, "3x4") && !strstr(text, "PSNR"),
+          "sizes: 2");
     FILE *file = fopen(f->b, "w");
     if (file) fputs("not a picture", file), fclose(file);
-    check(t, run(f, &none, text, sizeof text, &e) == ERR_USAGE && e.code == ERR_USAGE && strstr(e.text, "b.png"), "junk: 2");
+    check(t,
+          run(f, &none, text, sizeof text, &e) == ERR_USAGE && e.code == ERR_USAGE && strstr(e.text, "b.png"),
+          "junk: 2");
     unlink(f->b);
     check(t, run(f, &none, text, sizeof text, &e) == ERR_USAGE && strstr(e.text, "b.png"), "missing: 2");
 }

@@ -1,5 +1,5 @@
-/* test_png.c - pictures and their texts, out and back: pixels, prompts of any length, another encoder's files,
- * and every way a file can be cut or changed by one byte. */
+/* test_png.c - pictures and their texts, out and back: pixels, prompts of any length, another encoder's
+ * files, and every way a file can be cut or changed by one byte. */
 #include "core/file.h"
 #include "media/image.h"
 #include "media/png.h"
@@ -72,7 +72,8 @@ static void check_texts(Tally *t, Where *w) {
         {"tab", "a\tb\x7f", false},
         {"book", book, false},
         {"prompt", "the second of that key", false},
-        {"0123456789012345678901234567890123456789012345678901234567890123456789 12345678", "79 characters", false},
+        {"0123456789012345678901234567890123456789012345678901234567890123456789 12345678", "79 characters",
+         false},
     };
     enum { COUNT = sizeof texts / sizeof *texts };
     uint8_t *rgb = paint(20, 30, 3);
@@ -96,7 +97,8 @@ static void check_texts(Tally *t, Where *w) {
     /* ASCII goes into tEXt and anything else into iTXt: readers that know only tEXt see plain prompts */
     unsigned char *bytes;
     size_t size;
-    good = png_encode(rgb, 20, 30, texts, 2, &bytes, &size, &e) == OK && !memcmp(bytes + 33 + 4, "tEXtparameters", 15) &&
+    good = png_encode(rgb, 20, 30, texts, 2, &bytes, &size, &e) == OK &&
+           !memcmp(bytes + 33 + 4, "tEXtparameters", 15) &&
            memmem(bytes, size, "iTXtprompt\0\0\0\0", 15) != NULL;
     check(t, good, "chunk types");
     free(bytes);
@@ -115,7 +117,9 @@ static void check_refusals(Tally *t, Where *w) {
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++) {
         Error e = {0};
         PngText text = {KEYS[i], "x", false};
-        check(t, png_encode(rgb, 2, 2, &text, 1, &bytes, &size, &e) == ERR_USAGE && !bytes && strstr(e.text, "key"),
+        check(t,
+              png_encode(rgb, 2, 2, &text, 1, &bytes, &size, &e) == ERR_USAGE && !bytes &&
+                  strstr(e.text, "key"),
               KEYS[i]);
     }
     static const int SIZES[][2] = {{0, 2}, {2, 0}, {-1, 2}, {1 << 20, 1 << 20}, {178956971, 1}};
@@ -128,7 +132,8 @@ static void check_refusals(Tally *t, Where *w) {
     Image image = {0};
     PngTexts texts;
     png_write(w->path, rgb, 2, 2, NULL, 0, true, &e);
-    check(t, png_write(w->path, rgb, 2, 1, NULL, 0, false, &e) == ERR_USAGE && strstr(e.text, "-y"), "no overwriting");
+    check(t, png_write(w->path, rgb, 2, 1, NULL, 0, false, &e) == ERR_USAGE && strstr(e.text, "-y"),
+          "no overwriting");
     check(t, image_read(w->path, &image, &e) == OK && image.height == 2, "the old file stands");
     image_free(&image);
     check(t, png_write("/nonexistent/a.png", rgb, 2, 2, NULL, 0, true, &e) == ERR_IO, "no such folder");
@@ -144,7 +149,8 @@ static void check_other_encoder(Tally *t) {
     if (check(t, png_read_texts("tests/golden/pil.png", &texts, &e) == OK && texts.count == 5, e.text)) {
         const char *title = png_texts_get(&texts, "Title"), *parameters = png_texts_get(&texts, "parameters");
         check(t, title && !strcmp(title, "caf\xc3\xa9"), "Latin-1 becomes UTF-8");
-        check(t, parameters && !strcmp(parameters, "\xe7\x8c\xab, a cat\nSteps: 4"), "iTXt with language and keyword");
+        check(t, parameters && !strcmp(parameters, "\xe7\x8c\xab, a cat\nSteps: 4"),
+              "iTXt with language and keyword");
         check(t, !png_texts_get(&texts, "packed") && texts.items[2].unreadable, "compressed iTXt is told");
         check(t, !png_texts_get(&texts, "Comment") && texts.items[3].unreadable, "zTXt is told");
         const char *empty = png_texts_get(&texts, "empty");
@@ -181,7 +187,8 @@ static void check_damage(Tally *t) {
         if (!copy) exit(4);
         memcpy(copy, bytes, n);
         e = (Error){0};
-        survived += png_parse_texts(copy, n, "cut.png", &texts, &e) != ERR_IO || texts.count || !strstr(e.text, "cut.png");
+        survived += png_parse_texts(copy, n, "cut.png", &texts, &e) != ERR_IO || texts.count ||
+                    !strstr(e.text, "cut.png");
         free(copy);
     }
     check(t, survived == 0, "every prefix is refused");

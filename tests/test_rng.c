@@ -103,7 +103,8 @@ static void check_interface(Tally *t) {
     rng_seed(&r, 5);
     same = r;
     memset(a, 0, sizeof a);
-    check(t, !rng_normal(&r, F64, 4, a) && !rng_normal(&r, F32, -1, a), "other dtypes and counts are refused");
+    check(t, !rng_normal(&r, F64, 4, a) && !rng_normal(&r, F32, -1, a),
+          "other dtypes and counts are refused");
     check(t, !memcmp(&r, &same, sizeof r) && a[0] == 0, "a refused draw draws nothing");
 
     /* A copy of the struct is a copy of the stream, the waiting normal included. */
@@ -128,7 +129,8 @@ static void check_interface(Tally *t) {
 
     uint64_t s1 = 0, s2 = 0, s3 = 0;
     Error e = {0};
-    bool ok = rng_random_seed(&s1, &e) == OK && rng_random_seed(&s2, &e) == OK && rng_random_seed(&s3, &e) == OK;
+    bool ok =
+        rng_random_seed(&s1, &e) == OK && rng_random_seed(&s2, &e) == OK && rng_random_seed(&s3, &e) == OK;
     check(t, ok && (s1 != s2 || s2 != s3), "drawn seeds differ");
     check(t, (s1 | s2 | s3) >> 32 == 0 && (s1 | s2 | s3) != 0, "drawn seeds are 32-bit numbers");
 }

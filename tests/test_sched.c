@@ -31,9 +31,11 @@ static float float_of(uint32_t u) {
     return f;
 }
 
-/* The f32 value of bits in `dtype`: a helper that forgot to round does not hide behind the test's rounding. */
+/* The f32 value of bits in `dtype`: a helper that forgot to round is not hidden by the test's rounding. */
 static float value_of(DType dtype, uint32_t bits) {
-    return dtype == BF16 ? bf16_to_f32((uint16_t)bits) : dtype == F16 ? f16_to_f32((uint16_t)bits) : float_of(bits);
+    return dtype == BF16  ? bf16_to_f32((uint16_t)bits)
+           : dtype == F16 ? f16_to_f32((uint16_t)bits)
+                          : float_of(bits);
 }
 
 static uint64_t fnv1a(uint64_t h, const float *data, int n) {
@@ -83,8 +85,8 @@ static void check_case(Tally *t, const Book *book, const char *line) {
     uint64_t hash;
     Error e = {0};
     Schedule s;
-    bool ok = sscanf(line, "case %31s %15s %d %" SCNd64 " %lf %" SCNx64 "%n", name, call, &steps, &tokens, &mu,
-                     &hash, &at) == 6;
+    bool ok = sscanf(line, "case %31s %15s %d %" SCNd64 " %lf %" SCNx64 "%n", name, call, &steps, &tokens,
+                     &mu, &hash, &at) == 6;
     const SchedConfig *c = ok ? find(book, name) : NULL;
     if (!c || make(c, call, steps, tokens, &s, &e) != OK) {
         check(t, false, c ? e.text : line);
@@ -94,7 +96,8 @@ static void check_case(Tally *t, const Book *book, const char *line) {
     uint64_t ours = fnv1a(fnv1a(0xcbf29ce484222325u, s.sigmas, steps + 1), s.timesteps, steps);
     bool same_mu = sched_mu(c, tokens) == mu && s.mu == (c->use_dynamic_shifting ? mu : 0);
     if (!check(t, s.steps == steps && ours == hash && same_mu, what)) {
-        fprintf(stderr, "  want mu %.17g, sigmas%s\n  have mu %.17g, sigmas", mu, line + at, sched_mu(c, tokens));
+        fprintf(stderr, "  want mu %.17g, sigmas%s\n  have mu %.17g, sigmas", mu, line + at,
+                sched_mu(c, tokens));
         for (int i = 0; i <= steps; i++)
             if (i < 3 || i > steps - 3) fprintf(stderr, " %08" PRIx32, bits_of(s.sigmas[i]));
         fprintf(stderr, "\n");
@@ -107,7 +110,8 @@ static void check_value(Tally *t, const char *line, bool guidance) {
     uint32_t in, want;
     bool ok = sscanf(line, "%*s %7s %" SCNx32 " %" SCNx32, name, &in, &want) == 3;
     DType dtype = ok ? dtype_parse(name) : F32;
-    float ours = guidance ? sched_model_guidance(float_of(in), dtype) : sched_model_timestep(float_of(in), dtype);
+    float ours =
+        guidance ? sched_model_guidance(float_of(in), dtype) : sched_model_timestep(float_of(in), dtype);
     check(t, ok && bits_of(ours) == bits_of(value_of(dtype, want)), line);
 }
 
@@ -159,7 +163,8 @@ static void check_golden(Tally *t, Book *book, const char *path) {
 
 /* Every table strictly falls, is finite, starts at most at 1, ends at 0 and has timesteps 1000 sigma. */
 static void check_properties(Tally *t, const Book *book) {
-    static const char *NAMES[] = {"dev", "schnell", "zturbo", "zbase", "ltx2", "linear", "karras", "expo", "terminal"};
+    static const char *NAMES[] = {"dev",    "schnell", "zturbo", "zbase",   "ltx2",
+                                  "linear", "karras",  "expo",   "terminal"};
     static const int64_t TOKENS[] = {1, 256, 1024, 4096, 16384};
     for (size_t k = 0; k < sizeof NAMES / sizeof *NAMES; k++) {
         const SchedConfig *c = find(book, NAMES[k]);
@@ -169,7 +174,8 @@ static void check_properties(Tally *t, const Book *book) {
                 for (int call = 0; call < 3; call++) {
                     Schedule s;
                     Error e = {0};
-                    Status status = make(c, (const char *[]){"flux", "zimage", "own"}[call], steps, TOKENS[j], &s, &e);
+                    Status status =
+                        make(c, (const char *[]){"flux", "zimage", "own"}[call], steps, TOKENS[j], &s, &e);
                     if (steps == 1 && c->shift_terminal > 0) { /* nothing to stretch: refused, not NaN */
                         good = good && (call == 2 || (status == ERR_USAGE && !s.sigmas));
                         if (status == OK) sched_free(&s);
@@ -177,7 +183,8 @@ static void check_properties(Tally *t, const Book *book) {
                     }
                     good = good && status == OK && s.sigmas[0] <= 1 && s.sigmas[steps] == 0;
                     for (int i = 0; good && i < steps; i++)
-                        good = isfinite(s.sigmas[i]) && s.sigmas[i] > s.sigmas[i + 1] && sched_dt(&s, i, BF16) < 0 &&
+                        good = isfinite(s.sigmas[i]) && s.sigmas[i] > s.sigmas[i + 1] &&
+                               sched_dt(&s, i, BF16) < 0 &&
                                s.timesteps[i] == (float)c->num_train_timesteps * s.sigmas[i];
                     if (status == OK) sched_free(&s);
                 }
@@ -185,8 +192,8 @@ static void check_properties(Tally *t, const Book *book) {
     }
 }
 
-/* CUDA multiplies by fl32(1/1000) where the CPU divides: the same for every bf16 timestep in 0..1000 and every
- * f16 one from 0.001 (0.00038743 is the one exception; tables hold no such timestep). */
+/* CUDA multiplies by fl32(1/1000) where the CPU divides: the same for every bf16 timestep in 0..1000 and
+ * every f16 one from 0.001 (0.00038743 is the one exception; tables hold no such timestep). */
 static void check_division(Tally *t) {
     const float reciprocal = 1.0f / 1000.0f;
     int tried = 0;
@@ -194,10 +201,12 @@ static void check_division(Tally *t) {
     for (uint32_t v = 0; v < 0x8000; v++) {
         float b = bf16_to_f32((uint16_t)v), h = f16_to_f32((uint16_t)v);
         if (b <= 1000) same = same && bf16_from_f32(b / 1000.0f) == bf16_from_f32(b * reciprocal), tried++;
-        if (h <= 1000 && h >= 0.001f) same = same && f16_from_f32(h / 1000.0f) == f16_from_f32(h * reciprocal), tried++;
+        if (h <= 1000 && h >= 0.001f)
+            same = same && f16_from_f32(h / 1000.0f) == f16_from_f32(h * reciprocal), tried++;
     }
     check(t, same && tried > 35000, "division by 1000 equals multiplication by its reciprocal");
-    check(t, sched_model_timestep(750, BF16) == 752 && sched_model_guidance(3.5f, BF16) == 3504, "750, 3.5 in bf16");
+    check(t, sched_model_timestep(750, BF16) == 752 && sched_model_guidance(3.5f, BF16) == 3504,
+          "750, 3.5 in bf16");
 }
 
 static void check_refusals(Tally *t, const Book *book) {
@@ -222,12 +231,14 @@ static void check_refusals(Tally *t, const Book *book) {
     for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
         Error e = {0};
         Status status = parse(BAD[i].json, &c, &e);
-        check(t, status == ERR_MODEL && strstr(e.text, BAD[i].names) && strstr(e.text, "scheduler_config.json"),
+        check(t,
+              status == ERR_MODEL && strstr(e.text, BAD[i].names) && strstr(e.text, "scheduler_config.json"),
               BAD[i].json);
     }
     Error e = {0};
     check(t, parse("{}", &c, &e) == OK && c.num_train_timesteps == 1000 && c.shift == 1, "defaults");
-    check(t, sched_config_read("tests/golden/none.json", &c, &e) == ERR_MODEL && strstr(e.text, "none.json"), "missing");
+    check(t, sched_config_read("tests/golden/none.json", &c, &e) == ERR_MODEL && strstr(e.text, "none.json"),
+          "missing");
     static const int STEPS[] = {0, -4, SCHED_MAX_STEPS + 1};
     for (int i = 0; i < 3; i++) {
         Schedule s;

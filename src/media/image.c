@@ -32,7 +32,8 @@ static Status decode(const unsigned char *data, size_t size, const char *path, I
     uint8_t *rgb = stbi_load_from_memory(data, (int)size, &width, &height, &channels, 3);
     if (!rgb) {
         const char *reason = stbi_failure_reason();
-        return fail(e, strcmp(reason, "outofmem") ? ERR_IO : ERR_MEMORY, "%s: cannot decode: %s", path, reason);
+        return fail(e, strcmp(reason, "outofmem") ? ERR_IO : ERR_MEMORY, "%s: cannot decode: %s", path,
+                    reason);
     }
     *out = (Image){.rgb = rgb, .width = width, .height = height, .channels = channels,
                    .deep = stbi_is_16_bit_from_memory(data, (int)size)};

@@ -13,7 +13,7 @@
 typedef struct Image {
     uint8_t *rgb; /* [height][width][3], malloc'd */
     int width, height;
-    int channels; /* in the file: 1 grey, 2 grey + alpha, 3 RGB, 4 RGB + alpha; a palette counts as its colours */
+    int channels; /* in the file: 1 grey, 2 grey + alpha, 3 RGB or palette, 4 RGB + alpha */
     bool deep;    /* 16 bits a sample in the file */
 } Image;
 

@@ -46,7 +46,8 @@ static bool key_ok(const char *key) {
     size_t n = strlen(key);
     if (!n || n > KEY_MAX || key[0] == ' ' || key[n - 1] == ' ') return false;
     for (size_t i = 0; i < n; i++)
-        if ((unsigned char)key[i] < 0x20 || (unsigned char)key[i] > 0x7e || (key[i] == ' ' && key[i + 1] == ' '))
+        if ((unsigned char)key[i] < 0x20 || (unsigned char)key[i] > 0x7e ||
+            (key[i] == ' ' && key[i + 1] == ' '))
             return false;
     return true;
 }
@@ -58,7 +59,9 @@ static bool plain(const char *text) {
 }
 
 /* Bytes of the chunk's data: keyword, NUL, for iTXt two flags and two empty strings, text. */
-static size_t text_size(const PngText *t) { return strlen(t->key) + (plain(t->text) ? 1 : 5) + strlen(t->text); }
+static size_t text_size(const PngText *t) {
+    return strlen(t->key) + (plain(t->text) ? 1 : 5) + strlen(t->text);
+}
 
 static unsigned char *put_text(unsigned char *p, const PngText *t) {
     size_t key = strlen(t->key), text = strlen(t->text), body = text_size(t), gap = body - key - text;
@@ -76,14 +79,16 @@ Status png_encode(const uint8_t *rgb, int width, int height, const PngText *text
     *bytes = NULL;
     *size = 0;
     if (width < 1 || height < 1 || (int64_t)height * ((int64_t)width * 3 + 1) > PIXELS_MAX)
-        return fail(e, ERR_USAGE, "PNG: size %dx%d, expected at least 1x1 and below 2^29 bytes", width, height);
+        return fail(e, ERR_USAGE, "PNG: size %dx%d, expected at least 1x1 and below 2^29 bytes", width,
+                    height);
     size_t extra = 0;
     for (int i = 0; i < count; i++) {
         if (!key_ok(texts[i].key))
-            return fail(e, ERR_USAGE, "PNG: text key \"%.100s\", expected 1..79 printable ASCII characters without "
-                        "leading, trailing or double spaces", texts[i].key);
+            return fail(e, ERR_USAGE, "PNG: text key \"%.100s\": expected 1..79 printable ASCII characters, "
+                        "no leading, trailing or double spaces", texts[i].key);
         size_t body = text_size(&texts[i]);
-        if (body > CHUNK_MAX) return fail(e, ERR_USAGE, "PNG: text %s: %zu bytes are too long", texts[i].key, body);
+        if (body > CHUNK_MAX)
+            return fail(e, ERR_USAGE, "PNG: text %s: %zu bytes are too long", texts[i].key, body);
         extra += 12 + body;
     }
     int length = 0;
@@ -91,7 +96,8 @@ Status png_encode(const uint8_t *rgb, int width, int height, const PngText *text
     unsigned char *all = pixels ? malloc((size_t)length + extra) : NULL;
     if (!all) {
         free(pixels);
-        return fail(e, ERR_MEMORY, "PNG: out of memory for %dx%d pixels and %zu bytes of text", width, height, extra);
+        return fail(e, ERR_MEMORY, "PNG: out of memory for %dx%d pixels and %zu bytes of text", width, height,
+                    extra);
     }
     memcpy(all, pixels, HEAD_END);
     unsigned char *p = all + HEAD_END;
@@ -124,10 +130,12 @@ typedef struct Chunk {
 } Chunk;
 
 /* The chunk at *at, which moves behind it. */
-static Status next_chunk(const unsigned char *data, size_t size, size_t *at, const char *where, Chunk *c, Error *e) {
+static Status next_chunk(const unsigned char *data, size_t size, size_t *at, const char *where, Chunk *c,
+                         Error *e) {
     size_t left = size - *at;
-    if (left < 12) return fail(e, ERR_IO, "%s: PNG is cut short: %zu bytes after byte %zu, expected a chunk up to IEND",
-                               where, left, *at);
+    if (left < 12)
+        return fail(e, ERR_IO, "%s: PNG is cut short: %zu bytes after byte %zu, expected a chunk up to IEND",
+                    where, left, *at);
     const unsigned char *p = data + *at;
     *c = (Chunk){.data = p + 8, .size = get32(p), .at = *at};
     for (int i = 0; i < 4; i++) {
@@ -136,12 +144,13 @@ static Status next_chunk(const unsigned char *data, size_t size, size_t *at, con
         c->type[i] = (char)p[4 + i];
     }
     if (c->size > CHUNK_MAX || c->size > left - 12)
-        return fail(e, ERR_IO, "%s: PNG is cut short: %s chunk at byte %zu has %zu bytes, the file only %zu more",
-                    where, c->type, *at, c->size, left - 12);
+        return fail(e, ERR_IO,
+                    "%s: PNG is cut short: %s chunk at byte %zu has %zu bytes, the file only %zu more", where,
+                    c->type, *at, c->size, left - 12);
     uint32_t want = get32(c->data + c->size), have = crc_add(0, p + 4, c->size + 4);
     if (want != have)
-        return fail(e, ERR_IO, "%s: PNG is damaged: %s chunk at byte %zu has checksum %08x, expected %08x", where,
-                    c->type, *at, have, want);
+        return fail(e, ERR_IO, "%s: PNG is damaged: %s chunk at byte %zu has checksum %08x, expected %08x",
+                    where, c->type, *at, have, want);
     *at += 12 + c->size;
     return OK;
 }
@@ -173,7 +182,8 @@ static Status add_text(PngTexts *out, int *room, const Chunk *c, const char *whe
     bool utf8 = is(c, "iTXt"), compressed = is(c, "zTXt");
     size_t head = key + (utf8 ? 3 : 1); /* NUL, and for iTXt the two compression bytes */
     if (!key || key > KEY_MAX || head > c->size)
-        return fail(e, ERR_IO, "%s: PNG is damaged: %s chunk at byte %zu has no proper key", where, c->type, c->at);
+        return fail(e, ERR_IO, "%s: PNG is damaged: %s chunk at byte %zu has no proper key", where, c->type,
+                    c->at);
     const unsigned char *text = s + head;
     if (utf8) {
         compressed = s[key + 1] != 0;
@@ -213,8 +223,8 @@ static Status walk(const unsigned char *data, size_t size, const char *where, Pn
         Chunk c;
         TRY(next_chunk(data, size, &at, where, &c, e));
         if (first != is(&c, "IHDR") || (first && c.size != 13))
-            return fail(e, ERR_IO, "%s: PNG is damaged: %s chunk of %zu bytes at byte %zu, expected %s", where, c.type,
-                        c.size, c.at, first ? "IHDR of 13" : "one IHDR only");
+            return fail(e, ERR_IO, "%s: PNG is damaged: %s chunk of %zu bytes at byte %zu, expected %s",
+                        where, c.type, c.size, c.at, first ? "IHDR of 13" : "one IHDR only");
         if (is(&c, "IEND")) return OK;
         if (texts && (is(&c, "tEXt") || is(&c, "iTXt") || is(&c, "zTXt")))
             TRY(add_text(texts, &room, &c, where, e));

@@ -1,7 +1,7 @@
 /* png.h - PNG files with text: encoding RGB8, and reading the text chunks of any PNG back.
  *
- * Pixels are compressed by stb_image_write in memory (its file writer ignores write errors); the text chunks are
- * put in behind IHDR, and the whole goes through file_write_atomic(). Not a decoder: see image.h.
+ * Pixels are compressed by stb_image_write in memory (its file writer ignores write errors); the text chunks
+ * are put in behind IHDR, and the whole goes through file_write_atomic(). Not a decoder: see image.h.
  * Easy to get wrong: tEXt is Latin-1 by definition, so a text with any byte outside printable ASCII and line
  * feed is written as an uncompressed iTXt (UTF-8) and comes back byte for byte; readers of the common web UIs
  * look into both. The caller vouches that texts are valid UTF-8: they are written as they are. */
@@ -44,8 +44,8 @@ bool png_is(const unsigned char *data, size_t size);
  * offset. stb_image checks no checksum, so whoever decodes with it asks here first. */
 Status png_check(const unsigned char *data, size_t size, const char *where, Error *e);
 
-/* png_check(), collecting all tEXt, iTXt and zTXt chunks. Latin-1 is turned into UTF-8; iTXt text is passed on
- * as it is, cut at a NUL. Compressed texts are listed as unreadable. Safe on any bytes. */
+/* png_check(), collecting all tEXt, iTXt and zTXt chunks. Latin-1 is turned into UTF-8; iTXt text is passed
+ * on as it is, cut at a NUL. Compressed texts are listed as unreadable. Safe on any bytes. */
 Status png_parse_texts(const unsigned char *data, size_t size, const char *where, PngTexts *out, Error *e);
 Status png_read_texts(const char *path, PngTexts *out, Error *e);
 void png_texts_free(PngTexts *texts);
