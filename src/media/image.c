@@ -17,6 +17,7 @@
 #define STBI_NO_LINEAR
 #define STBI_ONLY_PNG
 #define STBI_ONLY_JPEG
+/* lint: allow-static (stbi__g_failure_reason: a thread's own; invalid_chunk: the name in an error text) */
 #include <stb/stb_image.h>
 
 static Status decode(const unsigned char *data, size_t size, const char *path, Image *out, Error *e) {
