@@ -28,14 +28,18 @@ NEEDED   := libcjson-dev:libcjson libstb-dev:stb libpcre2-dev:libpcre2-8 libutf8
             libopenblas-dev:openblas libcmocka-dev:cmocka
 PKGS     := libcjson stb libpcre2-8 libutf8proc openblas
 
-CU      := $(if $(filter 1,$(CUDA)),$(sort $(wildcard src/*.cu src/*/*.cu)))
-BUILD   := build/$(VARIANT)$(if $(CU),-cuda)
+ifeq ($(CUDA),1)
+CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(NVCC))))
+CU      := $(sort $(wildcard src/*.cu src/*/*.cu))
+CUFLAGS := -DHAVE_CUDA -isystem $(CUDA_HOME)/include
+CULIBS  := -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt $(if $(CU),-lstdc++)
+endif
+BUILD   := build/$(VARIANT)
 WARN    := -Wall -Wextra -Werror -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
 # Contraction off: every fma that the reference contains is written as fmaf (README, "Rounding").
 CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -g -march=$(ARCH) -ffp-contract=off $(OPENMP) $(WARN) \
-           $(if $(CU),-DHAVE_CUDA) -iquote src $(EXTRA)
+           $(CUFLAGS) -iquote src $(EXTRA)
 NVFLAGS := -O3 -g -std=c++17 -arch=sm_$(SM) --fmad=false -Xcompiler -iquote,src,-Wall
-CULIBS  := $(if $(CU),-L$(dir $(NVCC))../lib64 -lcudart -lstdc++)
 # Asked for in recipes only, so that `make deps` works where nothing is installed yet.
 CPPDEPS  = $(shell pkg-config --cflags $(PKGS) | sed 's/-I/-isystem /g')
 LDLIBS   = $(shell pkg-config --libs $(PKGS)) $(CULIBS) -lm -lpthread
@@ -56,15 +60,15 @@ ditto: $(BUILD)/ditto
 	$(Q)cp -f $< $@
 
 $(BUILD)/ditto: $(OBJ)
-	@echo "  LD  $@$(if $(CU),, (CPU only$(if $(filter 1,$(CUDA)),,: $(if $(NVCC),CUDA=0,nvcc not found))))"
+	@echo "  LD  $@ ($(if $(filter 1,$(CUDA)),with CUDA,CPU only: $(if $(NVCC),CUDA=0,nvcc not found)))"
 	$(Q)$(CC) $(CFLAGS) -o $@ $(OBJ) $(LDLIBS)
 
-$(BUILD)/%.o: %.c | $(BUILD)/packages
+$(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/packages
 	@mkdir -p $(@D)
 	@echo "  CC  $<"
 	$(Q)$(CC) $(CFLAGS) $(CPPDEPS) -MMD -MP -c -o $@ $<
 
-$(BUILD)/%.cu.o: %.cu | $(BUILD)/packages
+$(BUILD)/%.cu.o: %.cu $(BUILD)/flags | $(BUILD)/packages
 	@mkdir -p $(@D)
 	@echo "  NVCC $<"
 	$(Q)$(NVCC) $(NVFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
@@ -72,7 +76,8 @@ $(BUILD)/%.cu.o: %.cu | $(BUILD)/packages
 # checkop: the harness, its model and the case generators of every group of ops
 CHECKOBJ := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/check*.c)))
 $(BUILD)/tests/checkop: $(CHECKOBJ) $(LIBOBJ)
-	$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS)
+	@echo "  LD  $@"
+	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS)
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIBOBJ)
 	@echo "  LD  $@"
@@ -85,6 +90,16 @@ $(BUILD)/packages: | $(FIRST)
 	@missing=; for p in $(NEEDED); do pkg-config --exists $${p#*:} || missing="$$missing $${p%%:*}"; done; \
 	if [ -n "$$missing" ]; then echo "missing packages:$$missing: run make deps" >&2; exit 1; fi
 	@touch $@
+
+# Objects of other flags (CUDA=0 after CUDA=1, another ARCH) are made anew.
+FLAGS_NOW := $(CC) $(CFLAGS) $(NVFLAGS)
+ifneq ($(strip $(file <$(BUILD)/flags)),$(strip $(FLAGS_NOW)))
+$(BUILD)/flags: FORCE
+endif
+$(BUILD)/flags:
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(FLAGS_NOW)' >$@
+FORCE:
 
 .PRECIOUS: $(BUILD)/%.o
 -include $(OBJ:.o=.d) $(wildcard $(BUILD)/tests/*.d)
@@ -150,4 +165,4 @@ clean: ## remove what was built
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1:/p' $(firstword $(MAKEFILE_LIST)) | sed 's|^|  make |; s|:|\t|' | expand -t 26
 
-.PHONY: all deps deps-list demo check check-full asan asan-check fuzz fuzz-run lint lint-objects format install clean help
+.PHONY: all deps deps-list demo check check-full asan asan-check fuzz fuzz-run lint lint-objects format install clean help FORCE

@@ -9,6 +9,7 @@
 #include "names.h"
 #include "progress.h"
 #include "rng.h"
+#include "stages.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -103,6 +104,22 @@ static Status report(Run *r, const Meta *meta, const char *path, const Media *me
     return flush_results(r->out, e);
 }
 
+/* Not a number appeared: the last good latents are worth keeping, beside the picture that could not be made. */
+static void keep_latents(const Media *media, const char *path, bool overwrite, Error *e) {
+    char *name = NULL;
+    const char *suffix = strrchr(path, '.');
+    if (!media->latents || asprintf(&name, "%.*s.latents.safetensors", (int)(suffix - path), path) < 0)
+        return;
+    Error why = {0};
+    size_t used = strlen(e->text);
+    Status status = stages_write_file(name, "latents", media->latents_dtype, media->latents_rank,
+                                      media->latents_shape, media->latents, overwrite, &why);
+    snprintf(e->text + used, sizeof e->text - used,
+             status == OK ? "; the last good latents are in %s" : "; latents not kept: %s",
+             status == OK ? name : why.text);
+    free(name);
+}
+
 static Status one_picture(Run *r, int k, Error *e) {
     Job job = r->job;
     job.seed += (uint64_t)k;
@@ -115,6 +132,7 @@ static Status one_picture(Run *r, int k, Error *e) {
     double start = progress_now();
     Status status = pipeline_render(r->pipeline, &job, &progress, &media, e);
     progress_clear(&r->line);
+    if (status == ERR_NAN) keep_latents(&media, r->names.path[k], r->cli->overwrite, e);
     if (status == OK && *r->interrupted) status = fail(e, ERR_INTERRUPTED, "interrupted");
     Meta meta = {&job, pipeline_title(r->pipeline), pipeline_device(r->pipeline),
                  pipeline_dtype(r->pipeline)};
@@ -134,7 +152,7 @@ static void say_what(const Run *r) {
     fprintf(r->err, "%s on %s in %s: %dx%d, %d steps", pipeline_title(r->pipeline),
             pipeline_device(r->pipeline), pipeline_dtype(r->pipeline) == F32 ? "f32" : "bf16", j->width,
             j->height, j->steps);
-    if (j->guidance >= 0) fprintf(r->err, ", guidance %g", j->guidance);
+    if (meta_has_guidance(j)) fprintf(r->err, ", guidance %g", j->guidance);
     fprintf(r->err, ", cfg-scale %g, seed %" PRIu64, j->cfg_scale, j->seed);
     if (r->names.count > 1) fprintf(r->err, " to %" PRIu64, j->seed + (uint64_t)(r->names.count - 1));
     fprintf(r->err, "\n");

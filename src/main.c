@@ -8,6 +8,11 @@
 #include "compare.h"
 #include "core/file.h"
 #include "generate.h"
+#include "hub.h"
+#include "inspect.h"
+#include "media/png.h"
+#include "meta.h"
+#include "text/tok.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -53,14 +58,56 @@ static Status compare(const Cli *cli, Error *e) {
     return compare_files(cli->args[0], cli->args[1], &limits, stdout, &found, e);
 }
 
+static Status model_folder(const char *model, char **folder, Error *e) {
+    const HubEnv env = {.hub_cache = getenv("HF_HUB_CACHE"),
+                        .hf_home = getenv("HF_HOME"),
+                        .xdg_cache = getenv("XDG_CACHE_HOME"),
+                        .home = getenv("HOME")};
+    return hub_resolve(&env, model, folder, e);
+}
+
+static Status generate(const Cli *cli, Error *e) {
+    catch_signals(); /* the others run with the system's defaults: they keep no partial file */
+    char *folder = NULL;
+    TRY(model_folder(cli->model, &folder, e));
+    Status status = generate_run(cli, folder, stdout, stderr, isatty(2) != 0, &interrupted, e);
+    free(folder);
+    return status;
+}
+
+static Status tokens(const Cli *cli, Error *e) {
+    if (!cli->model) {
+        Tokenizer *t = NULL;
+        TRY(tok_open(cli->args[0], &t, e));
+        Status status = tok_lines(t, stdin, stdout, !cli->no_special, e);
+        tok_close(t);
+        return status;
+    }
+    char *folder = NULL;
+    Pipeline *p = NULL;
+    TRY(model_folder(cli->model, &folder, e));
+    Status status = pipeline_open(&(PipelineOptions){.model = folder, .interrupted = &interrupted}, &p, e);
+    if (status == OK) status = pipeline_tokens(p, cli->prompt, stdout, e);
+    pipeline_close(p);
+    free(folder);
+    return status;
+}
+
+static Status inspect(const Cli *cli, Error *e) {
+    FileMap map = {0};
+    bool picture =
+        !file_is_dir(cli->args[0]) && file_map(cli->args[0], &map, NULL) == OK && png_is(map.data, map.size);
+    file_unmap(&map);
+    if (picture) return meta_print(cli->args[0], stdout, cli->json, e);
+    return inspect_path(cli->args[0], NULL, stdout, cli->json, e);
+}
+
 static Status dispatch(const Cli *cli, Error *e) {
     switch (cli->command) {
-    case COMMAND_GENERATE:
-        catch_signals(); /* the others run with the system's defaults: they keep no partial file */
-        return generate_run(cli, cli->model, stdout, stderr, isatty(2) != 0, &interrupted, e);
+    case COMMAND_GENERATE: return generate(cli, e);
     case COMMAND_COMPARE: return compare(cli, e);
-    case COMMAND_INSPECT:
-    case COMMAND_TOKENS:
+    case COMMAND_INSPECT: return inspect(cli, e);
+    case COMMAND_TOKENS: return tokens(cli, e);
     case COMMAND_COUNT: break;
     }
     return fail(e, ERR_USAGE, "ditto %s is not part of this build", cli_command_name(cli->command));

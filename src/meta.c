@@ -4,6 +4,7 @@
 #include "meta.h"
 
 #include "cli.h"
+#include "media/png.h"
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>
@@ -50,6 +51,9 @@ static bool add_seconds(cJSON *o, const Media *m) {
            cJSON_AddNumberToObject(s, "decode", m->seconds_decode);
 }
 
+/* Models without the input resolve to 0, not given. */
+bool meta_has_guidance(const Job *job) { return job->guidance_given || job->guidance > 0; }
+
 char *meta_json(const Meta *m, const char *path, const Media *media) {
     const Job *j = m->job;
     cJSON *o = cJSON_CreateObject();
@@ -60,7 +64,7 @@ char *meta_json(const Meta *m, const char *path, const Media *media) {
     ok = ok && add_seed(o, j->seed) && add_text(o, "rng", "cpu") &&
          cJSON_AddNumberToObject(o, "width", j->width) && cJSON_AddNumberToObject(o, "height", j->height) &&
          cJSON_AddNumberToObject(o, "steps", j->steps);
-    ok = ok && (j->guidance < 0 || cJSON_AddNumberToObject(o, "guidance", j->guidance));
+    ok = ok && (!meta_has_guidance(j) || cJSON_AddNumberToObject(o, "guidance", j->guidance));
     ok = ok && cJSON_AddNumberToObject(o, "cfg_scale", j->cfg_scale) &&
          cJSON_AddNumberToObject(o, "max_sequence_length", j->max_sequence_length);
     ok = ok && add_text(o, "device", m->device) && add_text(o, "dtype", m->dtype == F32 ? "f32" : "bf16") &&
@@ -86,7 +90,7 @@ char *meta_parameters(const Meta *m) {
     const Job *j = m->job;
     char *title = quoted(m->title), *text = NULL;
     char distilled[48] = "";
-    if (j->guidance >= 0) snprintf(distilled, sizeof distilled, " Distilled CFG Scale: %g,", j->guidance);
+    if (meta_has_guidance(j)) snprintf(distilled, sizeof distilled, " Distilled CFG Scale: %g,", j->guidance);
     bool negative = j->negative_prompt && j->negative_prompt[0];
     int n = title ? asprintf(&text,
                              "%s\n%s%s%sSteps: %d, Sampler: Euler, Schedule type: Simple, CFG scale: %g,%s "
@@ -97,4 +101,32 @@ char *meta_parameters(const Meta *m) {
                   : -1;
     free(title);
     return n < 0 ? NULL : text;
+}
+
+static Status print_json(const PngTexts *texts, FILE *out, Error *e) {
+    cJSON *o = cJSON_CreateObject();
+    bool ok = o;
+    for (int i = 0; ok && i < texts->count; i++) ok = add_text(o, texts->items[i].key, texts->items[i].text);
+    char *text = ok ? cJSON_PrintUnformatted(o) : NULL;
+    cJSON_Delete(o);
+    if (!text) return fail(e, ERR_MEMORY, "out of memory for the picture's texts");
+    fprintf(out, "%s\n", text);
+    free(text);
+    return OK;
+}
+
+Status meta_print(const char *path, FILE *out, bool json, Error *e) {
+    PngTexts texts = {0};
+    Status status = png_read_texts(path, &texts, e);
+    if (status == OK && json) status = print_json(&texts, out, e);
+    for (int i = 0; status == OK && !json && i < texts.count; i++) {
+        fprintf(out, "[%s]\n", texts.items[i].key);
+        if (texts.items[i].unreadable) fprintf(out, "(compressed; not read)");
+        for (const char *c = texts.items[i].text; *c; c++)
+            fputc(*c == '\n' || *c == '\t' || ((unsigned char)*c >= 0x20 && *c != 0x7f) ? *c : '?', out);
+        fputc('\n', out);
+    }
+    if (status == OK && !json && !texts.count) fprintf(out, "# %s carries no texts\n", path);
+    png_texts_free(&texts);
+    return status;
 }

@@ -23,4 +23,11 @@ char *meta_json(const Meta *m, const char *path, const Media *media);
 /* malloc'd text of the web UIs' convention; NULL when out of memory. */
 char *meta_parameters(const Meta *m);
 
+/* Whether the model of this resolved job takes distilled guidance. */
+bool meta_has_guidance(const Job *job);
+
+/* What a PNG carries, for `ditto inspect`: each text under its key in brackets, or one JSON object of key and text.
+ * Control characters of foreign files do not reach the terminal. ERR_IO when the file is damaged. */
+Status meta_print(const char *path, FILE *out, bool json, Error *e);
+
 #endif

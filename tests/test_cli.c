@@ -414,7 +414,7 @@ static void test_meta(Tally *t) {
           "read back", e.text);
     json_free(j);
     free(text);
-    job.guidance = -1;
+    job.guidance = 0; /* as resolved for a model without the input */
     job.negative_prompt = NULL;
     meta.title = "bad \xff name";
     text = meta_json(&meta, NULL, NULL);
