@@ -36,6 +36,7 @@ CULIBS  := -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt $(if $(CU),-lstdc++)
 endif
 BUILD   := build/$(VARIANT)
 WARN    := -Wall -Wextra -Werror -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
+# -iquote, not -I: src/sched.h must not stand in for the system's <sched.h>.
 # Contraction off: every fma that the reference contains is written as fmaf (README, "Rounding").
 CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -g -march=$(ARCH) -ffp-contract=off $(OPENMP) $(WARN) \
            $(CUFLAGS) -iquote src $(EXTRA)
