@@ -91,9 +91,9 @@ rule "white space and final newlines"
 while IFS= read -r f; do grep -n "$(printf '\t')" "$f" | sed "s|^|$f:|" | head -n 3; done <"$work/c" >"$work/found"
 rule "no tabs in C"
 while IFS= read -r f; do
-    awk -v f="$f" '{ s = $0; gsub(/[\200-\277]/, "", s); if (length(s) > 120) print f ":" NR ": " length(s) " columns" }' "$f" | head -n 3
+    awk -v f="$f" '{ s = $0; gsub(/[\200-\277]/, "", s); if (length(s) > 130) print f ":" NR ": " length(s) " columns" }' "$f" | head -n 3
 done <"$work/c" >"$work/found"
-rule "no line above 120 columns"
+rule "no line above 130 columns"
 
 # 5. Every file opens with a paragraph about itself.
 while IFS= read -r f; do
