@@ -34,7 +34,7 @@ refused() {
     lines=$(grep -c '^ditto: ' .err)
     others=$(grep -vc '^ditto: ' .err)
     if [ $rc -ne "$want" ]; then bad "$name: exit $rc, expected $want: $(head -c 400 .err)"
-    elif [ "$lines" -ne 1 ] || ! grep -F '^ditto: ' .err >/dev/null && ! grep -qF -- "$text" .err; then
+    elif [ "$lines" -ne 1 ] || ! grep '^ditto: ' .err | grep -qF -- "$text"; then
         bad "$name: found \"$(head -c 400 .err)\", expected \"$text\""
     elif [ -s .out ]; then bad "$name: wrote to standard output: $(head -c 200 .out)"
     elif grep -q 'Sanitizer\|runtime error' .err; then bad "$name: $(head -c 400 .err)"

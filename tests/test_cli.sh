@@ -1,0 +1,150 @@
+#!/bin/sh
+# test_cli.sh - the program as a user meets it: exit codes, streams, names, seeds, metadata, interrupts. Uses the tiny
+# checkpoint with random weights, so nothing is said about pictures here beyond their bytes being equal or not.
+. "$(dirname "$0")/shell.sh"
+
+# small, quick, quiet
+ditto() { "$DITTO" generate -m "$MODEL" -W 32 -H 16 --steps 1 --max-sequence-length 16 -q "$@"; }
+same() { cmp -s "$1" "$2"; }
+left() { ls -A | grep -v '^\.out$\|^\.err$' | wc -l; }
+clean() { rm -rf "$here"/*; }
+
+# --- help, version, streams ---
+works "--help" "$DITTO" --help
+grep -q '^usage: ditto' .out && [ ! -s .err ]
+is $? "--help goes to standard output"
+works "--version" "$DITTO" --version
+grep -qE '^ditto [0-9]+\.[0-9]+\.[0-9]+$' .out
+is $? "--version"
+refused 2 "see ditto --help" "no arguments" "$DITTO"
+refused 2 "did you mean --steps?" "unknown option" ditto -p x --stepz 3
+for command in generate compare inspect tokens; do
+    works "$command --help" "$DITTO" $command --help
+    grep -q "^usage: ditto \[*$command" .out
+    is $? "$command --help names it"
+done
+if [ -w /dev/full ]; then
+    refused 6 "standard output: cannot write: No space left" "--help into a full disk" sh -c '"$0" --help >/dev/full' "$DITTO"
+    refused 6 "standard output: cannot write" "a path into a full disk" sh -c '"$0" generate -m "$1" -p x -W 32 -H 16 --steps 1 \
+        --max-sequence-length 16 -q -o full.png >/dev/full' "$DITTO" "$MODEL"
+    [ -s full.png ]
+    is $? "the picture before it is kept"
+fi
+refused 6 "standard output: cannot write" "closed standard output" sh -c '"$0" --help >&-' "$DITTO"
+clean
+
+# --- one picture: path on standard output, words on standard error ---
+works "a picture" ditto -p "a cat" -o a.png --seed 7
+[ "$(cat .out)" = a.png ] && [ ! -s .err ] && [ "$(left)" -eq 1 ]
+is $? "one path, quiet, one file"
+works "not quiet" "$DITTO" -m "$MODEL" -W 32 -H 16 --steps 1 --max-sequence-length 16 -p "a cat" -o b.png --seed 7
+[ "$(cat .out)" = b.png ] && grep -q 'seed 7$' .err
+is $? "the seed is printed"
+same a.png b.png
+is $? "same command, same file, with and without the word generate"
+works "another seed" ditto -p "a cat" -o c.png --seed 8
+works "compare" "$DITTO" compare a.png b.png
+grep -q '^equal pixels: yes' .out
+is $? "compare: equal"
+"$DITTO" compare a.png c.png >.out 2>.err
+[ $? -eq 1 ] && grep -q '^equal pixels: no' .out
+is $? "compare: exit 1 for different pictures"
+works "compare with a limit" "$DITTO" compare a.png c.png --min-psnr 0
+refused 2 "nowhere.png" "compare with a missing file" "$DITTO" compare a.png nowhere.png
+refused 2 "a.png: exists; give -y to overwrite" "existing file" ditto -p x -o a.png
+same a.png b.png
+is $? "it is left alone"
+works "-y" ditto -p "a cat" -o a.png -y --seed 8
+same a.png c.png
+is $? "-y replaces it"
+clean
+
+# --- seeds and counts ---
+works "drawn seed" ditto -p x -o d.png --json
+seed=$(sed -n 's/.*"seed":\([0-9]*\),.*/\1/p' .out)
+works "the drawn seed again" ditto -p x -o e.png --seed "$seed"
+same d.png e.png
+is $? "a drawn seed is stored and gives the picture again"
+works "--seed -1" ditto -p x -o f.png --seed -1
+same d.png f.png
+[ $? -eq 1 ]
+is $? "another run draws another seed"
+works "--count" ditto -p x -o g.png --seed 5 --count 3
+[ "$(cat .out)" = "$(printf 'g-1.png\ng-2.png\ng-3.png')" ]
+is $? "three paths in order"
+works "single" ditto -p x -o h.png --seed 7
+same g-3.png h.png
+is $? "picture 3 of seed 5 is the picture of seed 7"
+works "pattern" ditto -p x -o 'i-%03d%.png' --seed 5 --count 2
+[ -f i-001%.png ] && [ -f i-002%.png ] && same i-002%.png g-2.png
+is $? "pattern names"
+mkdir folder
+works "folder" ditto -p x -o folder --seed 5 --count 2
+[ "$(ls folder | wc -l)" -eq 2 ] && same "$(sed -n 2p .out)" g-2.png && sed -n 1p .out | grep -q -- '^folder/.*-5\.png$'
+is $? "names in a folder carry the seed"
+works "no -o" ditto -p x --seed 6
+sed -n 1p .out | grep -q '^\./.*-6\.png$' && same "$(cat .out)" g-2.png
+is $? "./TITLE-SEED.png"
+clean
+
+# --- names that scripts get wrong ---
+mkdir -p "Übung 猫/'q' 100%d"
+works "odd names" ditto -p 'say "hi" %s $HOME' -o "Übung 猫/'q' 100%d/ä b.png" --seed 1
+[ -f "Übung 猫/'q' 100%d/ä b.png" ]
+is $? "odd names are taken literally"
+works "odd names are inspected" "$DITTO" inspect "Übung 猫/'q' 100%d/ä b.png"
+grep -qF 'say "hi" %s $HOME' .out
+is $? "the prompt comes back"
+ln -s "$MODEL" "Übung 猫/mödel %s"
+works "odd model folder" "$DITTO" -m "Übung 猫/mödel %s" -W 32 -H 16 --steps 1 --max-sequence-length 16 -q -p x -o m.png
+clean
+
+# --- metadata ---
+works "metadata" ditto -p 'größe' -n 'dull' --cfg-scale 2 -o a.png --seed 18446744073709551615 --guidance 2.5
+works "inspect" "$DITTO" inspect a.png
+grep -q '^größe$' .out && grep -q '^Negative prompt: dull$' .out &&
+    grep -q '^Steps: 1, .*CFG scale: 2, Distilled CFG Scale: 2.5, Seed: 18446744073709551615, Size: 32x16, Model: ' .out
+is $? "the web UIs' lines"
+grep -q '"prompt":"größe","negative_prompt":"dull","seed":"18446744073709551615"' .out
+is $? "the JSON text"
+works "--no-metadata" ditto -p 'größe' -n 'dull' --cfg-scale 2 -o b.png --seed 18446744073709551615 --guidance 2.5 --no-metadata
+works "inspect" "$DITTO" inspect b.png
+grep -q 'carries no texts' .out
+is $? "--no-metadata leaves nothing"
+works "same pixels" "$DITTO" compare a.png b.png
+works "--json" ditto -p 'größe' -o c.png --seed 4294967296 --json
+grep -q '^{"path":"c.png",.*"seed":4294967296,.*"seconds":{"text":' .out && [ "$(wc -l <.out)" -eq 1 ]
+is $? "--json"
+clean
+
+# --- dry run ---
+works "--dry-run" ditto -p "a cat" -o a.png --seed 3 --dry-run
+grep -q 'sigmas' .out && grep -q '^output a.png$' .out && [ "$(left)" -eq 0 ]
+is $? "a dry run tells and writes nothing"
+
+# --- dump and inject ---
+works "--dump" ditto -p "a cat" -o a.png --seed 3 --dump stages
+[ -f stages/meta.json ] && [ -f stages/noise.safetensors ] && [ -f stages/latents.safetensors ]
+is $? "stages are written"
+refused 2 "holds a dump; give -y" "a second dump" ditto -p "a cat" -o b.png --seed 3 --dump stages
+works "--inject" ditto -p "a cat" -o b.png --seed 4 --inject noise=stages/noise.safetensors --no-metadata
+works "injected noise gives the picture" "$DITTO" compare a.png b.png
+refused 6 "no such file: nowhere.safetensors" "missing file to inject" ditto -p x -o c.png --inject noise=nowhere.safetensors
+refused 2 "noize" "unknown stage" ditto -p x -o c.png --inject noize=stages/noise.safetensors
+clean
+
+# --- tokens ---
+works "tokens -m" "$DITTO" tokens -m "$MODEL" -p "a cat"
+[ "$(grep -c '"ids":\[' .out)" -eq 2 ]
+is $? "one line an encoder"
+
+# --- interrupts: exit 130, one line, no file ---
+for signal in INT TERM; do
+    # timeout reports 124 whatever the program says: ask for its own code
+    timeout --preserve-status -s $signal 1 "$DITTO" -m "$MODEL" -W 64 -H 64 --steps 10000 -p x -q -o slow.png >.out 2>.err </dev/null
+    rc=$?
+    [ $rc -eq 130 ] && grep -q '^ditto: .*interrupted' .err && [ "$(left)" -eq 0 ]
+    is $? "SIG$signal: exit $rc, $(cat .err), $(left) files left"
+done
+
+finish
