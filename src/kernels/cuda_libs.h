@@ -56,7 +56,11 @@ extern "C" {
 
 typedef struct CudaLibs {
     void *blas, *lt, *dnn; /* dlopen handles, NULL until used */
+#ifdef __cplusplus /* kernels call no library; overloads in the C++ headers would make &name ambiguous */
+#define X(name) void (*name##_)(void);
+#else
 #define X(name) __typeof__(&name) name##_;
+#endif
     CUDA_LIBS_BLAS(X) CUDA_LIBS_LT(X) CUDA_LIBS_DNN(X)
 #undef X
 } CudaLibs;

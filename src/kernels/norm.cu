@@ -1,0 +1,399 @@
+/* norm.cu - CUDA reference of norm.h: LayerNorm, adaLN, RMS norms, QK norm with RoPE.
+ *
+ * Reduction orders are PyTorch 2.11's, so that the bits are: 128 threads a row, thread t takes the 4-element vectors
+ * t, t + 128, ..., warps merge by shuffle-down, then warps 2 and 3 into 0 and 1, then 1 into 0 (LayerNorm,
+ * torch.nn.RMSNorm); the mean chain of T5's norm has one warp a row and four accumulators from 16 rows on, and a
+ * row-count dependent order below.
+ * Easy to get wrong: Welford merges are not symmetric; var is a true division; rsqrtf, not 1/sqrtf. */
+#include "kernels/cuda_rows.cuh"
+#include "kernels/registry.h"
+
+using rows::r;
+
+namespace {
+
+constexpr int WARPS = 4, THREADS = 32 * WARPS, VEC = 4;
+constexpr unsigned ALL = 0xffffffffu;
+
+/* --- rows of 4-element vectors --- */
+
+struct Row {
+    int64_t d;
+    bool wide; /* aligned and d % 4 == 0 */
+};
+
+template <typename T> __device__ inline int read(float v[VEC], const T *row, int64_t vec, const Row &w) {
+    if (w.wide) {
+        rows::load<T, VEC>(v, row + vec * VEC);
+        return VEC;
+    }
+    int n = 0;
+    for (; n < VEC && vec * VEC + n < w.d; n++) v[n] = rows::widen<T>(row[vec * VEC + n]);
+    return n;
+}
+
+template <typename T> __device__ inline void write(T *row, int64_t vec, const float v[VEC], int n) {
+    if (n == VEC && (uintptr_t)(row + vec * VEC) % (VEC * sizeof(T)) == 0) {
+        rows::store<T, VEC>(row + vec * VEC, v);
+        return;
+    }
+    for (int i = 0; i < n; i++) row[vec * VEC + i] = rows::narrow<T>(v[i]);
+}
+
+/* --- statistics --- */
+
+struct Welford {
+    float mean, s, n;
+};
+
+__device__ inline void push(Welford &w, float v) {
+    float delta = v - w.mean;
+    w.n += 1.0f;
+    w.mean = fmaf(delta, 1.0f / w.n, w.mean);
+    w.s = fmaf(delta, v - w.mean, w.s);
+}
+
+/* a absorbs b. */
+__device__ inline Welford merge(Welford b, Welford a) {
+    float n = a.n + b.n;
+    if (n == 0.0f) return {0.0f, 0.0f, 0.0f};
+    float inverse = 1.0f / n, fa = a.n * inverse, fb = b.n * inverse, delta = b.mean - a.mean;
+    Welford out;
+    out.mean = fmaf(a.mean, fa, b.mean * fb);
+    out.s = fmaf(delta * delta * a.n, fb, a.s + b.s);
+    out.n = n;
+    return out;
+}
+
+__device__ inline Welford shuffle_down(Welford w, int by) {
+    return {__shfl_down_sync(ALL, w.mean, by), __shfl_down_sync(ALL, w.s, by), __shfl_down_sync(ALL, w.n, by)};
+}
+
+/* The row's statistics in every thread of a THREADS block. */
+template <typename S, typename Merge, typename Shuffle>
+__device__ inline S block_reduce(S mine, S *shared, Merge merge_two, Shuffle down) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int by = 16; by; by /= 2) mine = merge_two(down(mine, by), mine);
+    for (int upper = WARPS; upper > 1; upper /= 2) {
+        if (lane == 0 && warp >= upper / 2 && warp < upper) shared[warp - upper / 2] = mine;
+        __syncthreads();
+        if (lane == 0 && warp < upper / 2) mine = merge_two(shared[warp], mine);
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) shared[0] = mine;
+    __syncthreads();
+    S all = shared[0];
+    __syncthreads();
+    return all;
+}
+
+/* Calls body(values, count, vec) for every vector of this thread. */
+template <typename T, typename F> __device__ inline void each(const T *row, const Row &w, F body) {
+    int64_t vectors = (w.d + VEC - 1) / VEC;
+    for (int64_t v = threadIdx.x; v < vectors; v += THREADS) {
+        float x[VEC];
+        int n = read<T>(x, row, v, w);
+        body(x, n, v);
+    }
+}
+
+template <typename T> __device__ inline void layer_stats(const T *row, const Row &w, float eps, float *mean, float *rstd) {
+    __shared__ Welford shared[WARPS];
+    Welford mine = {0.0f, 0.0f, 0.0f};
+    each(row, w, [&](const float *x, int n, int64_t) {
+        for (int i = 0; i < n; i++) push(mine, x[i]);
+    });
+    Welford all = block_reduce(mine, shared, [](Welford b, Welford a) { return merge(b, a); },
+                               [](Welford a, int by) { return shuffle_down(a, by); });
+    *mean = all.mean;
+    *rstd = rsqrtf(all.s / (float)w.d + eps);
+}
+
+__device__ inline float block_sum(float mine) {
+    __shared__ float shared[WARPS];
+    return block_reduce(mine, shared, [](float b, float a) { return a + b; },
+                        [](float a, int by) { return __shfl_down_sync(ALL, a, by); });
+}
+
+/* --- LayerNorm and adaLN: one block a row; the second read of the row comes from the L1 --- */
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    k_layernorm(rows::View y, rows::View x, const T *weight, const T *bias, rows::Walk w, Row row, float eps) {
+    const T *in = (const T *)x.data + rows::offset(x, w, blockIdx.x);
+    T *out = (T *)y.data + rows::offset(y, w, blockIdx.x);
+    float mean, rstd;
+    layer_stats(in, row, eps, &mean, &rstd);
+    each(in, row, [&](float *v, int n, int64_t vec) {
+        for (int i = 0; i < n; i++)
+            v[i] = fmaf(rows::widen<T>(weight[vec * VEC + i]), rstd * (v[i] - mean), rows::widen<T>(bias[vec * VEC + i]));
+        write(out, vec, v, n);
+    });
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    k_ln_modulate(rows::View y, rows::View x, rows::View scale, rows::View shift, rows::Walk w, Row row, float eps) {
+    const T *in = (const T *)x.data + rows::offset(x, w, blockIdx.x);
+    T *out = (T *)y.data + rows::offset(y, w, blockIdx.x);
+    const T *a = (const T *)scale.data + rows::offset(scale, w, blockIdx.x);
+    const T *b = shift.data ? (const T *)shift.data + rows::offset(shift, w, blockIdx.x) : NULL;
+    float mean, rstd;
+    layer_stats(in, row, eps, &mean, &rstd);
+    each(in, row, [&](float *v, int n, int64_t vec) {
+        float s[VEC], t[VEC] = {};
+        read<T>(s, a, vec, row);
+        if (b) read<T>(t, b, vec, row);
+        for (int i = 0; i < n; i++) {
+            v[i] = r<T>(r<T>(rstd * (v[i] - mean)) * r<T>(1.0f + s[i]));
+            if (b) v[i] += t[i];
+        }
+        write(out, vec, v, n);
+    });
+}
+
+/* --- RMS norms --- */
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    k_rms_once(rows::View y, rows::View x, const T *weight, rows::Walk w, Row row, float eps) {
+    const T *in = (const T *)x.data + rows::offset(x, w, blockIdx.x);
+    T *out = (T *)y.data + rows::offset(y, w, blockIdx.x);
+    float sum = 0.0f;
+    each(in, row, [&](const float *v, int n, int64_t) {
+        for (int i = 0; i < n; i++) sum = fmaf(v[i], v[i], sum);
+    });
+    float rstd = rsqrtf(block_sum(sum) / (float)row.d + eps);
+    each(in, row, [&](float *v, int n, int64_t vec) {
+        for (int i = 0; i < n; i++) {
+            v[i] = rstd * v[i];
+            if (weight) v[i] = rows::widen<T>(weight[vec * VEC + i]) * v[i];
+        }
+        write(out, vec, v, n);
+    });
+}
+
+/* x.float().pow(2).mean(-1) of PyTorch, then rsqrt, then two rounded products. blockDim (W, H): W threads a row, H rows
+ * a block. W = 32 from 16 rows on; below that up to 512, halved through shared memory down to a warp. */
+template <typename T>
+__global__ void k_rms_twice(rows::View y, rows::View x, const T *weight, rows::Walk w, Row row, float eps) {
+    extern __shared__ float shared[];
+    int64_t i = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+    bool live = i < w.rows;
+    const T *in = (const T *)x.data + (live ? rows::offset(x, w, i) : 0);
+    T *out = (T *)y.data + (live ? rows::offset(y, w, i) : 0);
+    int width = blockDim.x, lane = threadIdx.x;
+    int64_t vectors = (row.d + VEC - 1) / VEC;
+    float a[VEC] = {};
+    for (int64_t v = lane; live && v < vectors; v += width) {
+        float e[VEC];
+        int n = read<T>(e, in, v, row);
+        for (int k = 0; k < n; k++) a[k] = a[k] + e[k] * e[k];
+    }
+    float sum = ((a[0] + a[1]) + a[2]) + a[3];
+    float *mine = shared + threadIdx.y * width;
+    mine[lane] = sum;
+    for (int half = width / 2; half >= 32; half /= 2) {
+        __syncthreads();
+        if (lane < half) mine[lane] = sum = sum + mine[lane + half];
+    }
+    __syncthreads();
+    if (lane < 32) {
+        for (int by = 16; by; by /= 2) sum = sum + __shfl_down_sync(ALL, sum, by);
+        if (lane == 0) mine[0] = rsqrtf(sum * (1.0f / (float)row.d) + eps);
+    }
+    __syncthreads();
+    float rstd = mine[0];
+    for (int64_t v = lane; live && v < vectors; v += width) {
+        float e[VEC];
+        int n = read<T>(e, in, v, row);
+        for (int k = 0; k < n; k++) {
+            e[k] = r<T>(e[k] * rstd);
+            if (weight) e[k] = rows::widen<T>(weight[v * VEC + k]) * e[k];
+        }
+        write(out, v, e, n);
+    }
+}
+
+/* --- QK norm and RoPE: a warp per (token, head); E up to 128 (lane l holds elements 4l .. 4l + 3) --- */
+
+struct Heads {
+    char *y, *x, *w;
+    int64_t heads, y_token, y_head, x_token, x_head;
+};
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    k_qk_norm_rope(Heads q, Heads k, int64_t tokens, Row row, float eps, const float *cos_table, const float *sin_table,
+                   int64_t table_row, int form) {
+    int64_t i = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, per_token = q.heads + k.heads;
+    if (i >= tokens * per_token) return;
+    int64_t token = i / per_token, head = i - token * per_token;
+    Heads h = head < q.heads ? q : k;
+    if (head >= q.heads) head -= q.heads;
+    const T *in = (const T *)h.x + token * h.x_token + head * h.x_head;
+    T *out = (T *)h.y + token * h.y_token + head * h.y_head;
+    int lane = threadIdx.x % 32, e = (int)row.d, at = lane * VEC;
+    float v[VEC] = {}, sum = 0.0f;
+    int n = at < e ? read<T>(v, in, lane, row) : 0;
+    for (int j = 0; j < n; j++) sum = fmaf(v[j], v[j], sum);
+    for (int by = 16; by; by /= 2) sum = sum + __shfl_down_sync(ALL, sum, by);
+    float rstd = rsqrtf(__shfl_sync(ALL, sum, 0) / (float)e + eps);
+    for (int j = 0; j < n; j++) {
+        v[j] = rstd * v[j];
+        if (h.w) v[j] = rows::widen<T>(((const T *)h.w)[at + j]) * v[j];
+        v[j] = r<T>(v[j]);
+    }
+    if (form == ROPE_INTERLEAVED) {
+        const float *c = cos_table + token * table_row, *s = sin_table + token * table_row;
+        for (int j = 0; j + 1 < n; j += 2) {
+            float co = c[(at + j) / 2], si = s[(at + j) / 2], a = v[j], b = v[j + 1];
+            v[j] = a * co - b * si;
+            v[j + 1] = b * co + a * si;
+        }
+    } else if (form == ROPE_HALF) { /* the partner of element p stands e/2 away, in another lane */
+        const float *c = cos_table + token * table_row, *s = sin_table + token * table_row;
+        int half = e / 2, shift = half / VEC;
+        float other[VEC];
+        for (int j = 0; j < VEC; j++) {
+            float up = __shfl_sync(ALL, v[j], (lane + shift) & 31), down = __shfl_sync(ALL, v[j], (lane - shift) & 31);
+            other[j] = at < half ? up : down;
+        }
+        for (int j = 0; j < n; j++) {
+            int p = at + j;
+            float co = c[p < half ? p : p - half], si = s[p < half ? p : p - half];
+            v[j] = p < half ? v[j] * co - other[j] * si : v[j] * co + other[j] * si;
+        }
+    }
+    write(out, lane, v, n);
+}
+
+/* --- launches --- */
+
+template <typename T> Row row_of(const rows::Walk &w, std::initializer_list<rows::View> views) {
+    Row out = {w.cols, true};
+    for (const rows::View &v : views) out.wide = out.wide && rows::vectorable<T>(v, w, VEC);
+    return out;
+}
+
+Status want(Exec *x, const char *op, Tensor y, std::initializer_list<Tensor> others) {
+    if (y.dtype != F32 && y.dtype != BF16)
+        return fail(x->error, ERR_MODEL, "%s: dtype %s: expected F32 or BF16", op, dtype_name(y.dtype));
+    for (const Tensor &t : others)
+        if (t.rank && (t.dtype != y.dtype || t.stride[t.rank - 1] != 1))
+            return fail(x->error, ERR_MODEL, "%s: arguments must share a dtype and have contiguous rows", op);
+    return OK;
+}
+
+template <typename T> void layernorm_typed(Exec *x, const LayerNorm *a) {
+    rows::Walk w = rows::walk_of(a->y);
+    rows::View y = rows::view_of(a->y, w), in = rows::view_of(a->x, w);
+    k_layernorm<T><<<(unsigned)w.rows, THREADS, 0, x->cuda->stream>>>(y, in, (const T *)a->w.data, (const T *)a->b.data, w,
+                                                                      row_of<T>(w, {y, in}), a->eps);
+}
+
+Status layernorm_cuda(Exec *x, const void *args) {
+    const LayerNorm *a = (const LayerNorm *)args;
+    TRY(want(x, "layernorm", a->y, {a->x, a->w, a->b}));
+    if (!a->w.rank || !a->b.rank) return fail(x->error, ERR_MODEL, "layernorm: needs weight and bias");
+    if (!tensor_numel(a->y)) return OK;
+    if (a->y.dtype == BF16) layernorm_typed<__nv_bfloat16>(x, a);
+    else layernorm_typed<float>(x, a);
+    return cuda_launched(x, "layernorm");
+}
+
+template <typename T> void ln_modulate_typed(Exec *x, const LnModulate *a) {
+    rows::Walk w = rows::walk_of(a->y);
+    rows::View y = rows::view_of(a->y, w), in = rows::view_of(a->x, w);
+    rows::View scale = rows::view_of(a->scale, w), shift = rows::view_of(a->shift, w);
+    k_ln_modulate<T><<<(unsigned)w.rows, THREADS, 0, x->cuda->stream>>>(y, in, scale, shift, w,
+                                                                        row_of<T>(w, {y, in, scale, shift}), a->eps);
+}
+
+Status ln_modulate_cuda(Exec *x, const void *args) {
+    const LnModulate *a = (const LnModulate *)args;
+    TRY(want(x, "ln_modulate", a->y, {a->x, a->scale, a->shift}));
+    if (!tensor_numel(a->y)) return OK;
+    if (a->y.dtype == BF16) ln_modulate_typed<__nv_bfloat16>(x, a);
+    else ln_modulate_typed<float>(x, a);
+    return cuda_launched(x, "ln_modulate");
+}
+
+int64_t power_below(int64_t n, int64_t most) {
+    int64_t p = 1;
+    while (p * 2 <= n && p * 2 <= most) p *= 2;
+    return p;
+}
+
+template <typename T> void rmsnorm_typed(Exec *x, const RmsNorm *a) {
+    rows::Walk w = rows::walk_of(a->y);
+    rows::View y = rows::view_of(a->y, w), in = rows::view_of(a->x, w);
+    Row row = row_of<T>(w, {y, in});
+    const T *weight = (const T *)a->w.data;
+    if (a->form == RMS_ONCE) {
+        k_rms_once<T><<<(unsigned)w.rows, THREADS, 0, x->cuda->stream>>>(y, in, weight, w, row, a->eps);
+        return;
+    }
+    int64_t width = 32, height = 4;
+    if (w.rows < 16) { /* PyTorch's block shape for few rows */
+        int64_t p = power_below(w.cols / VEC > 0 ? w.cols / VEC : 1, 512), fill = 512 / (p < 32 ? p : 32);
+        height = power_below(w.rows, 512) < fill ? power_below(w.rows, 512) : fill;
+        width = p < 512 / height ? p : 512 / height;
+        if (width < 32) width = 32; /* lanes beyond the vectors add zeros */
+    }
+    k_rms_twice<T><<<(unsigned)((w.rows + height - 1) / height), dim3((unsigned)width, (unsigned)height),
+                     (size_t)(width * height) * sizeof(float), x->cuda->stream>>>(y, in, weight, w, row, a->eps);
+}
+
+Status rmsnorm_cuda(Exec *x, const void *args) {
+    const RmsNorm *a = (const RmsNorm *)args;
+    TRY(want(x, "rmsnorm", a->y, {a->x, a->w}));
+    if (!tensor_numel(a->y)) return OK;
+    if (a->y.dtype == BF16) rmsnorm_typed<__nv_bfloat16>(x, a);
+    else rmsnorm_typed<float>(x, a);
+    return cuda_launched(x, "rmsnorm");
+}
+
+Heads heads_of(Tensor y, Tensor x, Tensor w) {
+    if (!y.rank) return Heads{};
+    return Heads{(char *)y.data, (char *)x.data, (char *)w.data, y.shape[1], y.stride[0], y.stride[1], x.stride[0], x.stride[1]};
+}
+
+template <typename T> bool heads_wide(const Heads &h, int64_t e) {
+    uint64_t bytes = VEC * sizeof(T);
+    return !h.x || (e % VEC == 0 && (uintptr_t)h.x % bytes == 0 && h.x_token % VEC == 0 && h.x_head % VEC == 0);
+}
+
+template <typename T> void qk_typed(Exec *x, const QkNormRopeHead *a) {
+    Heads q = heads_of(a->yq, a->q, a->wq), k = heads_of(a->yk, a->k, a->wk);
+    int64_t tokens = a->yq.shape[0], warps = tokens * (q.heads + k.heads);
+    Row row = {a->yq.shape[2], heads_wide<T>(q, a->yq.shape[2]) && heads_wide<T>(k, a->yq.shape[2])};
+    k_qk_norm_rope<T><<<(unsigned)((warps + WARPS - 1) / WARPS), THREADS, 0, x->cuda->stream>>>(
+        q, k, tokens, row, a->eps, (const float *)a->cos.data, (const float *)a->sin.data, a->cos.rank ? a->cos.stride[0] : 0,
+        a->rope);
+}
+
+Status qk_norm_rope_head_cuda(Exec *x, const void *args) {
+    const QkNormRopeHead *a = (const QkNormRopeHead *)args;
+    TRY(want(x, "qk_norm_rope_head", a->yq, {a->yk, a->q, a->k, a->wq, a->wk}));
+    int64_t e = a->yq.shape[2];
+    if (e > 32 * VEC || (a->rope == ROPE_HALF && e % (2 * VEC)) || (a->rope != ROPE_NONE && e % 2))
+        return fail(x->error, ERR_MODEL, "qk_norm_rope_head: head dim %lld: expected an even number up to 128%s", (long long)e,
+                    a->rope == ROPE_HALF ? ", a multiple of 8 for half-split RoPE" : "");
+    if (a->rope != ROPE_NONE && (!a->cos.rank || !a->sin.rank || a->cos.stride[0] != a->sin.stride[0]))
+        return fail(x->error, ERR_MODEL, "qk_norm_rope_head: RoPE needs cos and sin tables of one layout");
+    if (!tensor_numel(a->yq)) return OK;
+    if (a->yq.dtype == BF16) qk_typed<__nv_bfloat16>(x, a);
+    else qk_typed<float>(x, a);
+    return cuda_launched(x, "qk_norm_rope_head");
+}
+
+} /* namespace */
+
+const Impl NORM_CUDA[] = {
+    {OP_layernorm, "cuda", layernorm_cuda, NULL, NULL},
+    {OP_ln_modulate, "cuda", ln_modulate_cuda, NULL, NULL},
+    {OP_rmsnorm, "cuda", rmsnorm_cuda, NULL, NULL},
+    {OP_qk_norm_rope_head, "cuda", qk_norm_rope_head_cuda, NULL, NULL},
+};
+const int NORM_CUDA_COUNT = sizeof NORM_CUDA / sizeof *NORM_CUDA;
