@@ -53,8 +53,9 @@ __device__ inline void push(Welford &w, float v) {
     w.s = fmaf(delta, v - w.mean, w.s);
 }
 
-/* a absorbs b. */
-__device__ inline Welford merge(Welford b, Welford a) {
+/* own and other as PyTorch's kernel orders them: not symmetric in the last bit. */
+__device__ inline Welford merge(Welford own, Welford other) {
+    const Welford &a = other, &b = own;
     float n = a.n + b.n;
     if (n == 0.0f) return {0.0f, 0.0f, 0.0f};
     float inverse = 1.0f / n, fa = a.n * inverse, fb = b.n * inverse, delta = b.mean - a.mean;
@@ -73,11 +74,11 @@ __device__ inline Welford shuffle_down(Welford w, int by) {
 template <typename S, typename Merge, typename Shuffle>
 __device__ inline S block_reduce(S mine, S *shared, Merge merge_two, Shuffle down) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    for (int by = 16; by; by /= 2) mine = merge_two(down(mine, by), mine);
+    for (int by = 16; by; by /= 2) mine = merge_two(mine, down(mine, by));
     for (int upper = WARPS; upper > 1; upper /= 2) {
         if (lane == 0 && warp >= upper / 2 && warp < upper) shared[warp - upper / 2] = mine;
         __syncthreads();
-        if (lane == 0 && warp < upper / 2) mine = merge_two(shared[warp], mine);
+        if (lane == 0 && warp < upper / 2) mine = merge_two(mine, shared[warp]);
         __syncthreads();
     }
     if (threadIdx.x == 0) shared[0] = mine;
@@ -103,7 +104,7 @@ template <typename T> __device__ inline void layer_stats(const T *row, const Row
     each(row, w, [&](const float *x, int n, int64_t) {
         for (int i = 0; i < n; i++) push(mine, x[i]);
     });
-    Welford all = block_reduce(mine, shared, [](Welford b, Welford a) { return merge(b, a); },
+    Welford all = block_reduce(mine, shared, [](Welford own, Welford other) { return merge(own, other); },
                                [](Welford a, int by) { return shuffle_down(a, by); });
     *mean = all.mean;
     *rstd = rsqrtf(all.s / (float)w.d + eps);
@@ -111,7 +112,7 @@ template <typename T> __device__ inline void layer_stats(const T *row, const Row
 
 __device__ inline float block_sum(float mine) {
     __shared__ float shared[WARPS];
-    return block_reduce(mine, shared, [](float b, float a) { return a + b; },
+    return block_reduce(mine, shared, [](float own, float other) { return own + other; },
                         [](float a, int by) { return __shfl_down_sync(ALL, a, by); });
 }
 
