@@ -5,7 +5,9 @@
  * enough, since every run starts at mark 0. */
 #include "pipeline.h"
 
+#include "core/device_cuda.h"
 #include "core/file.h"
+#include "kernels/cuda.h"
 #include "kernels/unary.h"
 #include "model.h"
 
@@ -27,8 +29,9 @@ typedef struct Plan {
 struct Pipeline {
     char *folder;
     Model *model;
-    Device cpu, dry;
-    Unary unary;
+    Device device, dry;
+    Unary unary; /* cpu */
+    Cuda *cuda;  /* cuda */
     Memo memo;
     Arena work, scratch;
     bool bound;
@@ -50,6 +53,8 @@ void pipeline_close(Pipeline *p) {
     if (p->model) p->model->ops->close(p->model);
     memo_free(&p->memo);
     unary_close(&p->unary);
+    cuda_close(p->cuda);
+    device_cuda_close(&p->device);
     free(p->folder);
     free(p);
 }
@@ -66,29 +71,45 @@ static Status open_model(Pipeline *p, DType dtype, Error *e) {
     if (s == OK) s = ops->open(p->folder, index, dtype, &p->model, e);
     json_free(index);
     TRY(s);
-    for (int i = 0; i < p->model->parts; i++) ops_cpu(&p->model->part[i].ops);
+    for (int i = 0; i < p->model->parts; i++) {
+        if (p->cuda) ops_cuda(&p->model->part[i].ops);
+        else ops_cpu(&p->model->part[i].ops);
+    }
+    return OK;
+}
+
+/* cuda when asked for, or when nothing was asked for and a usable GPU is there. */
+static Status open_device(Pipeline *p, const char *name, Error *e) {
+    if (name && strcmp(name, "cpu") && strcmp(name, "cuda"))
+        return fail(e, ERR_USAGE, "--device %s: expected cpu or cuda", name);
+    if (!name || !strcmp(name, "cuda")) {
+        Error why = {0};
+        Status s = device_cuda_open(&p->device, &why);
+        if (s == OK) s = cuda_open(&p->device, &p->cuda, &why);
+        if (s == OK) return OK;
+        device_cuda_close(&p->device);
+        if (name) return fail(e, s, "%s", why.text);
+    }
+    p->device = device_cpu();
     return OK;
 }
 
 Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e) {
     *out = NULL;
-    if (options->device && strcmp(options->device, "cpu"))
-        return fail(e, ERR_DEVICE, "--device %s: this build has the cpu device only", options->device);
     Pipeline *p = calloc(1, sizeof *p);
     if (!p) return fail(e, ERR_MEMORY, "out of memory");
-    p->cpu = device_cpu();
     p->dry = device_dry();
     p->interrupted = options->interrupted;
     p->folder = strdup(options->model);
-    Status s = p->folder ? open_model(p, options->dtype == DTYPE_NONE ? BF16 : options->dtype, e)
-                         : fail(e, ERR_MEMORY, "out of memory");
+    Status s = p->folder ? open_device(p, options->device, e) : fail(e, ERR_MEMORY, "out of memory");
+    if (s == OK) s = open_model(p, options->dtype == DTYPE_NONE ? BF16 : options->dtype, e);
     if (s != OK) pipeline_close(p);
     else *out = p;
     return s;
 }
 
 const char *pipeline_title(const Pipeline *p) { return p->model->ops->title(p->model); }
-const char *pipeline_device(const Pipeline *p) { return p->cpu.name; }
+const char *pipeline_device(const Pipeline *p) { return p->device.name; }
 DType pipeline_dtype(const Pipeline *p) { return p->model->dtype; }
 Status pipeline_resolve(const Pipeline *p, Job *job, Error *e) { return p->model->ops->resolve(p->model, job, e); }
 
@@ -292,7 +313,7 @@ Status pipeline_describe(Pipeline *p, const Job *job, FILE *out, Error *e) {
     Status s = prepare(p, job, NULL, &r, e);
     if (s == OK) s = make_plan(p, &r, &plan, e);
     if (s == OK) {
-        fprintf(out, "model          %s (%s), %s on %s\n", pipeline_title(p), p->folder, dtype_name(m->dtype), p->cpu.name);
+        fprintf(out, "model          %s (%s), %s on %s\n", pipeline_title(p), p->folder, dtype_name(m->dtype), p->device.name);
         fprintf(out, "picture        %d x %d, %d steps, seed %llu\n", job->width, job->height, job->steps,
                 (unsigned long long)job->seed);
         fprintf(out, "guidance       %g (distilled)%s\n", job->guidance,
@@ -361,7 +382,7 @@ static Status write_meta(Pipeline *p, const Job *job, Stages *stages, Error *e) 
     cJSON_AddNumberToObject(j, "guidance", job->guidance);
     cJSON_AddNumberToObject(j, "cfg_scale", job->cfg_scale);
     cJSON_AddNumberToObject(j, "max_sequence_length", job->max_sequence_length);
-    cJSON_AddStringToObject(j, "device", p->cpu.name);
+    cJSON_AddStringToObject(j, "device", p->device.name);
     cJSON_AddStringToObject(j, "dtype", dtype_name(p->model->dtype));
     cJSON_AddStringToObject(j, "unary_tables", unary_source());
     char *text = cJSON_Print(j);
@@ -378,15 +399,15 @@ static Status render(Pipeline *p, const Job *job, Stages *stages, Prepared *r, c
     TRY(write_meta(p, job, stages, e));
     TRY(make_plan(p, r, &plan, e));
     TRY(check_fits(&plan, p->model, e));
-    if (!p->unary.table[0]) TRY(unary_open(&p->unary, e));
+    if (!p->cuda && !p->unary.table[0]) TRY(unary_open(&p->unary, e));
     if (!p->bound) {
-        TRY(bind_parts(p, &p->cpu, &plan, e));
+        TRY(bind_parts(p, &p->device, &plan, e));
         p->bound = true;
     }
-    TRY(grow(&p->work, &p->cpu, "work", plan.work, e));
-    TRY(grow(&p->scratch, &p->cpu, "scratch", plan.scratch, e));
+    TRY(grow(&p->work, &p->device, "work", plan.work, e));
+    TRY(grow(&p->scratch, &p->device, "scratch", plan.scratch, e));
     p->work.used = p->scratch.used = 0;
-    Exec x = {.device = &p->cpu, .work = &p->work, .scratch = &p->scratch, .error = e, .unary = &p->unary,
+    Exec x = {.device = &p->device, .work = &p->work, .scratch = &p->scratch, .error = e, .unary = &p->unary, .cuda = p->cuda,
               .interrupted = p->interrupted};
     TRY(run_job(p->model, &x, &r->run, progress, out));
     return stages_check_used(stages, e);

@@ -56,7 +56,7 @@ typedef struct CudaDevice {
     CUresult (*granularity_of)(size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags);
 } CudaDevice;
 
-static CudaDevice *state_of(const Device *d) { return d->state; }
+static CudaDevice *state_of(const Device *d) { return d->state; } /* NULL on any other device */
 
 static Status cuda_fail(Error *e, const char *what, cudaError_t code) {
     Status s = code == cudaErrorMemoryAllocation ? ERR_MEMORY : ERR_DEVICE;

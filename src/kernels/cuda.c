@@ -1,23 +1,41 @@
 /* cuda.c - see cuda.h. */
 #include "kernels/cuda.h"
 
-#ifdef HAVE_CUDA
+#ifndef HAVE_CUDA
+
+Status cuda_open(Device *d, Cuda **out, Error *e) {
+    (void)d;
+    *out = NULL;
+    return fail(e, ERR_DEVICE, "this ditto was built without CUDA");
+}
+void cuda_close(Cuda *c) { (void)c; }
+
+#else
 
 #include "core/device_cuda.h"
 #include "kernels/cuda_plans.h"
 
-Status cuda_open(Cuda *c, Device *d, Error *e) {
-    *c = (Cuda){.stream = device_cuda_stream(d)};
+#include <stdlib.h>
+
+Status cuda_open(Device *d, Cuda **out, Error *e) {
+    *out = NULL;
     CudaInfo info;
     if (!device_cuda_info(d, &info)) return fail(e, ERR_DEVICE, "cuda: no open device");
+    Cuda *c = calloc(1, sizeof *c);
+    if (!c) return fail(e, ERR_MEMORY, "out of memory");
+    c->stream = device_cuda_stream(d);
     c->sm = info.sm;
     c->sm_count = info.sm_count;
     cudaError_t code = cudaMalloc(&c->workspace, CUDA_BLAS_WORKSPACE);
-    if (code != cudaSuccess) return fail(e, ERR_MEMORY, "cuda: library workspace: %s", cudaGetErrorString(code));
-    return cuda_plans_open(&c->plans, e);
+    Status s = code == cudaSuccess ? cuda_plans_open(&c->plans, e)
+                                   : fail(e, ERR_MEMORY, "cuda: library workspace: %s", cudaGetErrorString(code));
+    if (s == OK) *out = c;
+    else cuda_close(c);
+    return s;
 }
 
 void cuda_close(Cuda *c) {
+    if (!c) return;
     if (c->stream) cudaStreamSynchronize(c->stream);
     if (c->plans) cuda_plans_close(c, c->plans);
     if (c->blas) c->libs.cublasDestroy_v2_(c->blas);
@@ -25,7 +43,7 @@ void cuda_close(Cuda *c) {
     if (c->dnn) c->libs.cudnnDestroy_(c->dnn);
     if (c->workspace) cudaFree(c->workspace);
     cuda_libs_close(&c->libs);
-    *c = (Cuda){0};
+    free(c);
 }
 
 Status cuda_need_blas(Cuda *c, Error *e) {

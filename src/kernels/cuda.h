@@ -1,6 +1,6 @@
 /* cuda.h - what the CUDA table's implementations share: the stream, the card, library handles and their workspace.
  *
- * Includable from C and CUDA C++. Without HAVE_CUDA only ops_cuda() remains and adds nothing.
+ * Includable from C and CUDA C++. Without HAVE_CUDA only the opening functions remain, and refuse.
  * Easy to get wrong: everything runs on one stream; the workspaces are shared by all calls because of that. */
 #ifndef KERNELS_CUDA_H
 #define KERNELS_CUDA_H
@@ -17,7 +17,12 @@
 extern "C" {
 #endif
 
-void ops_cuda(Ops *ops); /* appends the CUDA table */
+typedef struct Cuda Cuda;
+
+void ops_cuda(Ops *ops); /* the CUDA table; without HAVE_CUDA empty */
+/* The context of an open cuda device. Library handles are made when first needed; each names what is missing. */
+Status cuda_open(Device *d, Cuda **out, Error *e);
+void cuda_close(Cuda *c); /* NULL is fine */
 
 #ifdef HAVE_CUDA
 
@@ -26,7 +31,7 @@ enum { CUDA_LT_WORKSPACE = 1 << 20, CUDA_BLAS_WORKSPACE = 32 << 20 };
 
 typedef struct CudaPlans CudaPlans; /* library plans by signature: kernels/cuda_plans.h */
 
-typedef struct Cuda {
+struct Cuda {
     cudaStream_t stream;
     int sm, sm_count;
     CudaLibs libs;
@@ -35,11 +40,8 @@ typedef struct Cuda {
     cudnnHandle_t dnn;
     void *workspace; /* CUDA_BLAS_WORKSPACE bytes */
     CudaPlans *plans;
-} Cuda;
+};
 
-/* Handles are made when first asked for; each names what is missing. */
-Status cuda_open(Cuda *c, Device *d, Error *e);
-void cuda_close(Cuda *c);
 Status cuda_need_blas(Cuda *c, Error *e);
 Status cuda_need_lt(Cuda *c, Error *e);
 Status cuda_need_dnn(Cuda *c, Error *e);
