@@ -11,7 +11,7 @@
 #include "ops.h"
 
 enum {
-    FEW_ROWS = 4,             /* up to here the dot-product loop wins over packing */
+    FEW_ROWS = 8,             /* up to here the dot-product loop wins over packing */
     BLOCK_M = 512,            /* rows of a unit */
     TILE_N = 256,             /* columns of a unit: packing x again for each costs 1/TILE_N of the product */
     TILE_N_SMALL = 128,       /* for narrow outputs, so that more than two threads find work */
