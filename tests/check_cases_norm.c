@@ -42,8 +42,9 @@ static void fill_rows(Case *c, Buf *x, int kind) {
     if (kind == 5) check_spoil(c, x);
 }
 
-/* The normalised row: value, and how far f32 arithmetic may be from it. */
-static void normalise(const float *x, int64_t d, float eps, bool centred, double *n, double *room) {
+/* The normalised row: value, and how far f32 arithmetic may be from it. False for finite rows whose squares overflow
+ * an f32: the contract promises f32 statistics, so nothing is promised there. */
+static bool normalise(const float *x, int64_t d, float eps, bool centred, double *n, double *room) {
     double mean = 0, square = 0;
     if (centred) {
         for (int64_t i = 0; i < d; i++) mean += (double)x[i];
@@ -65,11 +66,21 @@ static void normalise(const float *x, int64_t d, float eps, bool centred, double
         double e = fabs((double)((x[i] - naive_mean) * naive_r) - n[i]) / room[i];
         if (isfinite(e) && e > worst) worst = e;
     }
-    for (int64_t i = 0; i < d; i++) room[i] *= 2 * worst + 4 * CHECK_U;
+    bool finite = true;
+    for (int64_t i = 0; i < d; i++) {
+        room[i] *= 2 * worst + 4 * CHECK_U;
+        finite = finite && isfinite(x[i]);
+    }
+    return !finite || isfinite(naive_square);
+}
+
+static void skip_row(Case *c, Buf *y, int64_t row, int64_t d) {
+    if (!y->skipped) y->skipped = check_alloc(c, (size_t)y->n);
+    memset(y->skipped + row * d, 1, (size_t)d);
 }
 
 /* BF16: the value moved by `by` rooms, rounded as r(n). F32: not rounded again, the roundings count as room. */
-static double moved(double n, double room, int by, DType t) { return check_r(n + by * room, t); }
+static double moved(double n, double room, int by, DType t) { return check_r(by ? n + by * room : n, t); }
 
 /* An F32 chain after n: `operations` roundings of terms no larger than `size`. */
 static void widen(Buf *y, int64_t i, int operations, double size) {
@@ -113,7 +124,7 @@ static void make_layernorm(Case *c) {
     limit(y, t, kind);
     double *n = check_alloc(c, (size_t)s.cols * 8), *room = check_alloc(c, (size_t)s.cols * 8);
     for (int64_t row = 0; row < s.rows; row++) {
-        normalise(x->v + row * s.cols, s.cols, a->eps, true, n, room);
+        if (!normalise(x->v + row * s.cols, s.cols, a->eps, true, n, room)) skip_row(c, y, row, s.cols);
         for (int64_t j = 0; j < s.cols; j++) {
             double f = (double)w->v[j], g = (double)b->v[j], at[3];
             for (int k = 0; k < 3; k++) at[k] = check_r(f * moved(n[j], room[j], k - 1, F32) + g, t);
@@ -147,7 +158,7 @@ static void make_ln_modulate(Case *c) {
     limit(y, t, kind);
     double *n = check_alloc(c, (size_t)s.cols * 8), *room = check_alloc(c, (size_t)s.cols * 8);
     for (int64_t row = 0; row < s.rows; row++) {
-        normalise(x->v + row * s.cols, s.cols, a->eps, true, n, room);
+        if (!normalise(x->v + row * s.cols, s.cols, a->eps, true, n, room)) skip_row(c, y, row, s.cols);
         for (int64_t j = 0; j < s.cols; j++) {
             int64_t i = row * s.cols + j, at_row = form == 2 ? i : j;
             double scale = check_r(1 + (double)m->v[at_row], t), shift = f ? (double)f->v[at_row] : 0, at[3];
@@ -180,7 +191,7 @@ static void make_rmsnorm(Case *c) {
     limit(y, t, kind);
     double *n = check_alloc(c, (size_t)s.cols * 8), *room = check_alloc(c, (size_t)s.cols * 8);
     for (int64_t row = 0; row < s.rows; row++) {
-        normalise(x->v + row * s.cols, s.cols, a->eps, false, n, room);
+        if (!normalise(x->v + row * s.cols, s.cols, a->eps, false, n, room)) skip_row(c, y, row, s.cols);
         for (int64_t j = 0; j < s.cols; j++) {
             int64_t i = row * s.cols + j;
             double f = w ? (double)w->v[j] : 1, at[3];
@@ -200,7 +211,7 @@ static void expect_heads(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf 
     int64_t e = x->view.shape[2], heads = x->view.shape[1], half = e / 2, rows = x->n / e;
     double *n = check_alloc(c, (size_t)e * 8), *room = check_alloc(c, (size_t)e * 8);
     for (int64_t row = 0; row < rows; row++) {
-        normalise(x->v + row * e, e, eps, false, n, room);
+        if (!normalise(x->v + row * e, e, eps, false, n, room)) skip_row(c, y, row, e);
         for (int64_t j = 0; j < e; j++) { /* n becomes the weighted value, room its reach */
             double f = (double)w->v[j];
             n[j] *= f;

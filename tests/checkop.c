@@ -52,7 +52,6 @@ typedef struct Bench {
     Arena memory, scratch, work;
     Calls calls;
     Ops ops;
-    Unary unary;
     Error error;
     Exec x;
 } Bench;
@@ -206,7 +205,8 @@ static void make_case(Case *c, const CaseSet *set, const Options *o, int index) 
     set->make(c);
 }
 
-static void run_case(const CaseSet *set, const Options *o, int index, const Backend *backend, int pipe_fd) {
+static void run_case(const CaseSet *set, const Options *o, int index, const Backend *backend, const Unary *unary,
+                     int pipe_fd) {
     Case *c = calloc(1, sizeof *c);
     if (!c) exit(99);
     make_case(c, set, o, index);
@@ -229,8 +229,7 @@ static void run_case(const CaseSet *set, const Options *o, int index, const Back
     t->device = backend->device();
     backend->table(&all);
     if (arena_open(&t->memory, &t->device, "case", total, &t->error) != OK ||
-        arena_open(&t->scratch, &t->device, "scratch", (size_t)1 << 30, &t->error) != OK ||
-        unary_open(&t->unary, &t->error) != OK) {
+        arena_open(&t->scratch, &t->device, "scratch", (size_t)1 << 30, &t->error) != OK) {
         fprintf(stderr, "checkop: %s\n", t->error.text);
         exit(99);
     }
@@ -240,7 +239,7 @@ static void run_case(const CaseSet *set, const Options *o, int index, const Back
         t->ops.count[c->op] = 1;
         t->ops.impl[c->op][0] = impl;
         t->x = (Exec){.ops = &t->ops, .device = &t->device, .calls = &t->calls, .work = &t->work,
-                      .scratch = &t->scratch, .error = &t->error, .dtype = c->args.first.dtype, .unary = &t->unary};
+                      .scratch = &t->scratch, .error = &t->error, .dtype = c->args.first.dtype, .unary = unary};
         char why[256] = "", name[512];
         snprintf(name, sizeof name, "%s/%s %s", backend->name, impl->name, c->label);
         if (impl->accepts && !impl->accepts(&c->args, why, sizeof why)) {
@@ -257,19 +256,21 @@ static void run_case(const CaseSet *set, const Options *o, int index, const Back
     }
     arena_close(&t->memory);
     arena_close(&t->scratch);
-    unary_close(&t->unary);
     free(t);
     check_free(c);
     free(c);
 }
 
 static void child(const CaseSet *set, const Options *o, int from, const Backend *backend, int pipe_fd) {
+    Unary unary;
+    if (unary_open(&unary, NULL) != OK) exit(99);
     for (int i = from; i < set->count; i++) {
         if (o->single >= 0 && o->single != i) continue;
         alarm(300); /* a hang is a failure too */
         tell(pipe_fd, BEGIN, i, NULL);
-        run_case(set, o, i, backend, pipe_fd);
+        run_case(set, o, i, backend, &unary, pipe_fd);
     }
+    unary_close(&unary);
     tell(pipe_fd, END, set->count, NULL);
     exit(0);
 }
