@@ -242,7 +242,7 @@ def golden_parts(model_dir, out, device, meta):
     t5_ids[0, 88], t5_ids[0, 89:] = 1, 0
     h, w = HEIGHT // 16, WIDTH // 16
     dit_in = {"latents": torch.randn(2, h * w, 24, generator=g),
-              "prompt_embeds": torch.randn(2, TEXT, 64, generator=g), "pooled": torch.randn(2, 56, generator=g)}
+              "prompt_embeds": torch.randn(2, TEXT, 60, generator=g), "pooled": torch.randn(2, 56, generator=g)}
     z = torch.randn(2, 6, 3, 4, generator=g) * 2.77 + 0.1159
     for name, dtype in DTYPES.items():
         pipe = load(model_dir, dtype, device)

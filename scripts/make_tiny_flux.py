@@ -25,9 +25,9 @@ SEED = 20240817
 LOGIT_STD = 4.0
 HEIGHT, WIDTH, TEXT = 80, 112, 19                # pixels and T5 tokens of the golden runs
 
-TRANSFORMER = dict(patch_size=1, in_channels=24, num_layers=2, num_single_layers=4, attention_head_dim=24,
-                   num_attention_heads=3, joint_attention_dim=64, pooled_projection_dim=56, guidance_embeds=True,
-                   axes_dims_rope=[4, 8, 12])
+TRANSFORMER = dict(patch_size=1, in_channels=24, num_layers=2, num_single_layers=3, attention_head_dim=16,
+                   num_attention_heads=4, joint_attention_dim=60, pooled_projection_dim=56, guidance_embeds=True,
+                   axes_dims_rope=[2, 6, 8])
 VAE = dict(in_channels=3, out_channels=3, latent_channels=6, block_out_channels=[8, 16, 24, 32],
            down_block_types=["DownEncoderBlock2D"] * 4, up_block_types=["UpDecoderBlock2D"] * 4, act_fn="silu",
            layers_per_block=1, norm_num_groups=8, sample_size=64, scaling_factor=0.3611, shift_factor=0.1159,
@@ -38,7 +38,7 @@ SCHEDULER = {"_class_name": "FlowMatchEulerDiscreteScheduler", "_diffusers_versi
 CLIP = dict(vocab_size=0, hidden_size=56, intermediate_size=136, num_hidden_layers=3, num_attention_heads=4,
             max_position_embeddings=77, hidden_act="quick_gelu", layer_norm_eps=1e-5, projection_dim=56,
             bos_token_id=0, eos_token_id=2, pad_token_id=1)
-T5 = dict(vocab_size=160, d_model=64, d_kv=18, d_ff=152, num_layers=3, num_heads=5, feed_forward_proj="gated-gelu",
+T5 = dict(vocab_size=160, d_model=60, d_kv=18, d_ff=152, num_layers=3, num_heads=5, feed_forward_proj="gated-gelu",
           dense_act_fn="gelu_new", is_gated_act=True, layer_norm_epsilon=1e-6, relative_attention_num_buckets=32,
           relative_attention_max_distance=128, dropout_rate=0.1, tie_word_embeddings=False, pad_token_id=0,
           eos_token_id=1, decoder_start_token_id=0)
@@ -88,7 +88,7 @@ def draw(model, g):
                     v[:, list(cols)] *= f
             p.copy_(v)
             if ".norm1.linear" in name or ".norm1_context.linear" in name or ".norm.linear" in name:
-                p.mul_(0.6).view(-1, 72, *p.shape[1:])[2::3].mul_(2.6)    # shift, scale about 0.4, gate about 1
+                p.mul_(0.6).view(-1, 64, *p.shape[1:])[2::3].mul_(2.6)    # shift, scale about 0.4, gate about 1
 
 
 def calibrate(run, groups):
@@ -172,7 +172,7 @@ def build(published, out):
     report["dit logits"] = calibrate(run, groups)
     gates = []
     hooks = [m.linear.register_forward_hook(
-        lambda m, i, o: gates.append(o.view(-1, 72)[2::3].square().mean().sqrt().item()))
+        lambda m, i, o: gates.append(o.view(-1, 64)[2::3].square().mean().sqrt().item()))
              for n, m in dit.named_modules()
              if n.endswith((".norm1", ".norm1_context", ".norm")) and hasattr(m, "linear")]
     with torch.no_grad():
