@@ -139,7 +139,7 @@ def tap_clip(te, ids):
 
 
 def tap_t5(t5, ids):
-    mods = {"t5.embed": (t5.shared, one), "t5.final": (t5.encoder.final_layer_norm, one)}
+    mods = {"t5.embed": (t5.encoder.embed_tokens, one), "t5.final": (t5.encoder.final_layer_norm, one)}
     for i, block in enumerate(t5.encoder.block):
         mods[f"t5.block.{i}"] = (block, lambda r: {"": r[0] if isinstance(r, tuple) else r})
     out = {"ids_2": ids.to(torch.int32)}

@@ -14,6 +14,7 @@ import argparse
 import datetime
 import hashlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -71,7 +72,7 @@ def main():
     bits = torch.arange(65536, dtype=torch.int32).to(torch.int16)        # wraps: all 16-bit patterns in order
     x = bits.view(torch.bfloat16).to(args.device)
     assert (x.view(torch.int16).cpu() == bits).all()
-    files = {}
+    files, floats = {}, {}
     for name, fn in {**FUNCTIONS, **CHAINS}.items():
         y = fn(x)
         assert y.dtype == torch.bfloat16 and y.shape == x.shape, name
@@ -89,8 +90,21 @@ def main():
         files[name] = {"sha256": hashlib.sha256(raw).hexdigest(), "tail_equal": same,
                        "nan_bits": [f"0x{v:04x}" for v in nans[:4]], "nan_patterns": len(nans)}
 
+    # The f32 sinusoid of diffusers' get_timestep_embedding (256 wide, cosines first), for the expf, cosf and sinf
+    # that stand behind it: frequencies [128], then 1001 embeddings t = 0..1000, then those of large guidances.
+    power = -math.log(10000) * torch.arange(0, 128, dtype=torch.float32, device=args.device) / 128
+    freq = torch.exp(power)
+    times = torch.cat([torch.arange(1001, dtype=torch.float32), torch.tensor([2496.0, 3504.0, 4000.0, 29952.0])])
+    angle = times.to(args.device)[:, None] * freq[None]
+    for name, t in (("time_freq", freq), ("time_embed", torch.cat([angle.cos(), angle.sin()], -1))):
+        raw = t.cpu().numpy().astype("<f4").tobytes()
+        with open(os.path.join(args.out, name + ".f32"), "wb") as f:
+            f.write(raw)
+        floats[name] = hashlib.sha256(raw).hexdigest()
+
     cuda = args.device == "cuda"
     info = {
+        "floats": floats,
         "torch": torch.__version__,
         "cuda": torch.version.cuda if cuda else "none",
         "cudnn": torch.backends.cudnn.version() if cuda else 0,

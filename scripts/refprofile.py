@@ -6,7 +6,7 @@ computed in f32 (norm statistics in f64) from bf16 inputs and rounded exactly wh
 That gives the profile's rounding points, not its bits: sums run in another order.
 
 Easy to get wrong: a 0-dimensional f32 CUDA tensor times a bf16 tensor is a bf16 product of the ROUNDED scalar
-(the Euler step's dt); a Python scalar stays f32; bf16 / Python scalar is a product with the f32 reciprocal.
+(the Euler step's dt); a Python scalar stays f32 (CPU kernels round it to bf16 in sums, not in products); bf16 / Python scalar is a product with the f32 reciprocal.
 """
 import contextlib
 
@@ -102,6 +102,18 @@ def _mul(x, y):
     return x * y
 
 
+def _add(x, y):
+    for a, b in ((x, y), (y, x)):
+        if torch.is_tensor(a) and isinstance(b, (int, float)):
+            return (a.float() + np.float32(b).item()).to(a.dtype)
+    return x + y
+
+
+def _sub(x, y):
+    assert torch.is_tensor(x) and torch.is_tensor(y)
+    return x - y
+
+
 def _pow(x, n):
     if n == 3.0:
         return (x * x) * x                       # CUDA: two bf16 products
@@ -122,6 +134,8 @@ class CudaRounding(TorchFunctionMode):
         torch.Tensor.sigmoid: _unary(torch.sigmoid), torch.Tensor.tanh: _unary(torch.tanh),
         torch.Tensor.__truediv__: _div, torch.Tensor.div: _div, torch.div: _div,
         torch.Tensor.__mul__: _mul, torch.Tensor.__rmul__: _mul, torch.Tensor.mul: _mul, torch.mul: _mul,
+        torch.Tensor.__add__: _add, torch.Tensor.__radd__: _add, torch.Tensor.add: _add, torch.add: _add,
+        torch.Tensor.__sub__: _sub, torch.Tensor.sub: _sub, torch.sub: _sub,
         torch.pow: _pow, torch.Tensor.pow: _pow, torch.Tensor.__pow__: _pow,
     }
 
