@@ -79,6 +79,7 @@ static void dtypes(void) {
         try_header(header, (size_t)ALL[i].bytes + 1, ERR_MODEL, "after the last tensor");
     }
     try_header("{" T("w", "F4", "[3]", 0, 2) "}", 2, ERR_MODEL, "span 2 bytes"); /* 12 bits are no whole bytes */
+    try_header("{" T("w", "F4", "[3]", 0, 1) "}", 1, ERR_MODEL, "span 1 bytes");
     try_header("{" T("w", "F128", "[1]", 0, 16) "}", 16, ERR_MODEL, "unknown dtype \"F128\"");
     try_header("{" T("w", "f32", "[1]", 0, 4) "}", 4, ERR_MODEL, "unknown dtype \"f32\"");
     try_header("{" T("w", "none", "[1]", 0, 0) "}", 0, ERR_MODEL, "unknown dtype");

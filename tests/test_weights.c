@@ -119,6 +119,8 @@ static void index_faults(const char *base) {
     for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
         expect_text(dir, INDEX, BAD[i]);
         expect_status(weights_open(dir, &f, &e), ERR_MODEL, INDEX, &e);
+        if (strstr(BAD[i], "\"w\""))
+            expect_status(weights_open(dir, &f, &e), ERR_MODEL, "w: expected the name of a .safetensors file", &e);
     }
     expect_text(dir, A, "version https://git-lfs.github.com/spec/v1\n");
     expect_text(dir, INDEX, "{\"weight_map\":{\"x\":\"" A "\"}}");
