@@ -247,14 +247,14 @@ static size_t resident_bytes(void) {
     return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
 }
 
+/* plan NULL: as large a region as it takes, for a dry device. */
 static Status bind_parts(Pipeline *p, Device *device, const Plan *plan, Error *e) {
     Model *m = p->model;
     for (int i = 0; i < m->parts; i++) {
         Part *part = &m->part[i];
         arena_close(&part->region);
-        TRY(arena_open(&part->region, device, part->name, plan->part[i].region, e));
-        if (weights_bind(part->files, &part->bind, part->dtype, &part->region, part->ignore, e) != OK)
-            return because(e, "%s/%s", p->folder, part->name);
+        TRY(arena_open(&part->region, device, part->name, plan ? plan->part[i].region : DRY_CAPACITY, e));
+        TRY(weights_bind(part->files, &part->bind, part->dtype, &part->region, part->ignore, e)); /* names the folder */
     }
     return OK;
 }
@@ -262,12 +262,12 @@ static Status bind_parts(Pipeline *p, Device *device, const Plan *plan, Error *e
 static Status make_plan(Pipeline *p, Prepared *r, Plan *plan, Error *e) {
     Model *m = p->model;
     *plan = (Plan){.process = resident_bytes(), .result = (size_t)r->run.job->width * (size_t)r->run.job->height * 3};
+    /* shapes and addresses, no bytes; first, since it names every missing, mis-shaped and surplus tensor at once */
+    if (!p->bound) TRY(bind_parts(p, &p->dry, NULL, e));
     for (int i = 0; i < m->parts; i++) {
         Part *part = &m->part[i];
-        if (weights_measure(part->files, &part->bind, part->dtype, &plan->part[i].region, &plan->part[i].mapped, e) != OK)
-            return because(e, "%s/%s", p->folder, part->name);
+        TRY(weights_measure(part->files, &part->bind, part->dtype, &plan->part[i].region, &plan->part[i].mapped, e));
     }
-    if (!p->bound) TRY(bind_parts(p, &p->dry, plan, e)); /* shapes and addresses, no bytes */
     Arena work, scratch;
     TRY(arena_open(&work, &p->dry, "work", DRY_CAPACITY, e));
     Status s = arena_open(&scratch, &p->dry, "scratch", DRY_CAPACITY, e);
