@@ -40,7 +40,7 @@ WARN    := -Wall -Wextra -Werror -Wshadow -Wvla -Wstrict-prototypes -Wmissing-pr
 # Contraction off: every fma that the reference contains is written as fmaf (README, "Rounding").
 CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -g -march=$(ARCH) -ffp-contract=off $(OPENMP) $(WARN) \
            $(CUFLAGS) -iquote src $(EXTRA)
-NVFLAGS := -O3 -g -std=c++17 -arch=sm_$(SM) --fmad=false -Xcompiler -iquote,src,-Wall
+NVFLAGS := -O3 -g -std=c++17 -arch=sm_$(SM) --fmad=false -DHAVE_CUDA -Xcompiler -iquote,src,-Wall
 # Asked for in recipes only, so that `make deps` works where nothing is installed yet.
 CPPDEPS  = $(shell pkg-config --cflags $(PKGS) | sed 's/-I/-isystem /g')
 LDLIBS   = $(shell pkg-config --libs $(PKGS)) $(CULIBS) -lm -lpthread
