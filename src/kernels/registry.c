@@ -1,6 +1,8 @@
 /* registry.c - fills the op tables. The CPU table is the meaning of every op: one implementation each. */
 #include "kernels/registry.h"
 
+#include "kernels/cuda.h"
+
 void ops_cpu(Ops *ops) {
     *ops = (Ops){0};
     ops_append(ops, ELEMENTWISE_CPU, ELEMENTWISE_CPU_COUNT);
@@ -10,4 +12,13 @@ void ops_cpu(Ops *ops) {
     ops_append(ops, ATTENTION_CPU, ATTENTION_CPU_COUNT);
     ops_append(ops, CONV_CPU, CONV_CPU_COUNT);
     ops_append(ops, GROUPNORM_CPU, GROUPNORM_CPU_COUNT);
+}
+
+void ops_cuda(Ops *ops) {
+    *ops = (Ops){0};
+#ifdef HAVE_CUDA
+    ops_append(ops, ELEMENTWISE_CUDA, ELEMENTWISE_CUDA_COUNT);
+    ops_append(ops, NORM_CUDA, NORM_CUDA_COUNT);
+    ops_append(ops, MOVE_CUDA, MOVE_CUDA_COUNT);
+#endif
 }
