@@ -41,11 +41,22 @@ static uint16_t bf16_from_double(double v) {
     return (uint16_t)(sign | bf16_from_f32((float)rounded)); /* exact in float by now */
 }
 
+/* The GELUs cancel (1 + tanh near -1), so their f32 steps show in bf16: as PyTorch's kernel takes them, tanh and erf
+ * correctly rounded. */
+static double gelu_tanh(float x) {
+    float inner = 0.79788456f * (x + 0.044715f * (x * x * x));
+    return (double)(0.5f * x * (1.0f + (float)tanh((double)inner)));
+}
+
+static double gelu_erf(float x) {
+    return (double)(0.5f * x * (1.0f + (float)erf((double)(x * 0.70710678f))));
+}
+
 static double formula(UnaryFn fn, double x) {
     switch (fn) {
     case UNARY_SILU: return x / (1 + exp(-x));
-    case UNARY_GELU_TANH: return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
-    case UNARY_GELU_ERF: return 0.5 * x * (1 + erf(x * 0.70710678118654752));
+    case UNARY_GELU_TANH: return gelu_tanh((float)x);
+    case UNARY_GELU_ERF: return gelu_erf((float)x);
     case UNARY_TANH: return tanh(x);
     case UNARY_SIGMOID: return 1 / (1 + exp(-x));
     case UNARY_EXP: return exp(x);
