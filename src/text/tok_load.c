@@ -89,14 +89,14 @@ static Status start(Tokenizer **out, Error *e) {
     return OK;
 }
 
-static Status load_json(Tokenizer *t, const Json *j, const char *where, Error *e) {
+static Status load_steps(Tokenizer *t, const Json *j, const char *text, size_t size, const char *where, Error *e) {
     const Json *model = json_get(j, "model");
     const char *type = NULL;
     TRY(json_string(model, "type", &type, where, e));
     if (!type) type = json_get(model, "merges") ? "BPE" : "missing"; /* files older than the field */
     TRY(tok_norm_parse(json_get(j, "normalizer"), &t->norms, &t->norm_count, where, e));
     TRY(tok_split_parse(json_get(j, "pre_tokenizer"), &t->splits, &t->split_count, &t->byte_level, where, e));
-    if (!strcmp(type, "Unigram")) TRY(tok_unigram_parse(t, model, where, e));
+    if (!strcmp(type, "Unigram")) TRY(tok_unigram_parse(t, model, text, size, where, e));
     else if (!strcmp(type, "BPE")) TRY(tok_bpe_parse(t, model, where, e));
     else return fail(e, ERR_MODEL, "%s: model: type \"%.100s\" is not implemented", where, type);
     if (t->unigram_model && t->byte_level)
@@ -105,6 +105,13 @@ static Status load_json(Tokenizer *t, const Json *j, const char *where, Error *e
     return parse_post(t, json_get(j, "post_processor"), where, e);
 }
 
+static Status load_json(Tokenizer *t, const char *text, size_t size, const char *where, Error *e) {
+    Json *j;
+    TRY(json_parse(text, size, where, &j, e));
+    Status s = load_steps(t, j, text, size, where, e);
+    json_free(j);
+    return s;
+}
 /* What the class CLIPTokenizer builds around its two files. */
 static const char CLIP_STEPS[] =
     "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},"
@@ -202,21 +209,25 @@ static Status name_ids(Tokenizer *t, const Json *config, const Json *specials, c
 Status tok_open(const char *dir, Tokenizer **out, Error *e) {
     *out = NULL;
     if (!file_is_dir(dir)) return fail(e, ERR_MODEL, "%s: is no folder, expected a tokenizer folder", dir);
-    Json *config = NULL, *specials = NULL, *json = NULL;
+    Json *config = NULL, *specials = NULL;
     Tokenizer *t = NULL;
     char *path = file_join(dir, "tokenizer.json");
     Status s = path ? start(&t, e) : fail(e, ERR_MEMORY, "%s: out of memory", dir);
     if (s == OK) s = read_optional(dir, "tokenizer_config.json", &config, e);
     if (s == OK) s = read_optional(dir, "special_tokens_map.json", &specials, e);
     if (s == OK && file_exists(path)) {
-        s = json_read(path, &json, e);
-        if (s == OK) s = load_json(t, json, path, e);
+        char *text;
+        size_t size;
+        s = file_read(path, &text, &size, e);
+        if (s == OK) {
+            s = load_json(t, text, size, path, e);
+            free(text);
+        }
     } else if (s == OK) {
         s = open_files(t, dir, config, specials, e);
     }
     if (s == OK) s = name_ids(t, config, specials, dir, e);
     free(path);
-    json_free(json);
     json_free(config);
     json_free(specials);
     if (s == OK) *out = t;
@@ -226,12 +237,9 @@ Status tok_open(const char *dir, Tokenizer **out, Error *e) {
 
 Status tok_parse(const char *json, size_t size, const char *where, Tokenizer **out, Error *e) {
     *out = NULL;
-    Json *j;
-    TRY(json_parse(json, size, where, &j, e));
     Tokenizer *t = NULL;
-    Status s = start(&t, e);
-    if (s == OK) s = load_json(t, j, where, e);
-    json_free(j);
+    TRY(start(&t, e));
+    Status s = load_json(t, json, size, where, e);
     if (s == OK) *out = t;
     else tok_close(t);
     return s;

@@ -178,9 +178,11 @@ typedef struct TokBpe {
     char *word_bytes;
 } TokBpe;
 
-/* Both fill the tokenizer's pieces and their map. */
-Status tok_unigram_parse(Tokenizer *t, const Json *model, const char *where, Error *e);
+/* Both fill the tokenizer's pieces and their map. text: the whole tokenizer.json, for the digits of the scores. */
+Status tok_unigram_parse(Tokenizer *t, const Json *model, const char *text, size_t size, const char *where, Error *e);
 Status tok_bpe_parse(Tokenizer *t, const Json *model, const char *where, Error *e);
+/* Overwrites the scores with what the reference reads for them in the text of tokenizer.json. */
+void tok_score_read(const char *json, size_t size, double *scores, size_t count);
 /* From the files of the older layout: the vocabulary object, and one merge a line. */
 Status tok_bpe_files(Tokenizer *t, const Json *vocab, const char *merges, size_t merges_size, const char *suffix,
                      const char *unk, const char *where, Error *e);

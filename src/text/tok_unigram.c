@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static Status read_vocab(Tokenizer *t, const Json *vocab, const char *where, Error *e) {
+static Status read_vocab(Tokenizer *t, const Json *vocab, const char *text, size_t text_size, const char *where,
+                         Error *e) {
     size_t count = 0, bytes = 0;
     for (const Json *row = vocab->child; row; row = row->next, count++) {
         const Json *piece = row->child;
@@ -31,6 +32,9 @@ static Status read_vocab(Tokenizer *t, const Json *vocab, const char *where, Err
         free(keys);
         return fail(e, ERR_MEMORY, "%s: out of memory", where);
     }
+    size_t row_at = 0;
+    for (const Json *row = vocab->child; row; row = row->next) t->unigram.scores[row_at++] = row->child->next->valuedouble;
+    tok_score_read(text, text_size, t->unigram.scores, count);
     Status s = map_reserve(&t->by_text, count + 128, e);
     double least = INFINITY;
     char *at = t->pool;
@@ -39,7 +43,6 @@ static Status read_vocab(Tokenizer *t, const Json *vocab, const char *where, Err
         size_t size = strlen(row->child->valuestring);
         memcpy(at, row->child->valuestring, size + 1);
         t->pieces[id] = (TokPiece){at, (uint32_t)size};
-        t->unigram.scores[id] = row->child->next->valuedouble;
         least = fmin(least, t->unigram.scores[id]);
         keys[id] = (TokKey){at, (uint32_t)size, id};
         s = map_put(&t->by_text, at, size, id, e);
@@ -51,7 +54,7 @@ static Status read_vocab(Tokenizer *t, const Json *vocab, const char *where, Err
     return s;
 }
 
-Status tok_unigram_parse(Tokenizer *t, const Json *model, const char *where, Error *e) {
+Status tok_unigram_parse(Tokenizer *t, const Json *model, const char *text, size_t size, const char *where, Error *e) {
     const Json *vocab = json_get(model, "vocab");
     int64_t unk = -1;
     bool fallback = false;
@@ -59,7 +62,7 @@ Status tok_unigram_parse(Tokenizer *t, const Json *model, const char *where, Err
     TRY(json_bool(model, "byte_fallback", &fallback, where, e));
     if (fallback) return fail(e, ERR_MODEL, "%s: model: Unigram with byte_fallback is not implemented", where);
     if (!cJSON_IsArray(vocab)) return fail(e, ERR_MODEL, "%s: model: vocab is missing or no list", where);
-    TRY(read_vocab(t, vocab, where, e));
+    TRY(read_vocab(t, vocab, text, size, where, e));
     if (unk < 0 || (uint64_t)unk >= t->piece_count)
         return fail(e, ERR_MODEL, "%s: model: unk_id is missing or outside the vocabulary", where);
     t->unk = (int32_t)unk;
