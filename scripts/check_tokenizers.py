@@ -147,8 +147,12 @@ def sweep():
             yield from (s, "a" + s + "b", "x " + s + " 1", s + "\u0301", "\u2122" + s + "\u0301", "'" + s, s + s.upper() + s.lower())
 
 
-def reference(folder):
+def reference(folder, by_class):
     path = os.path.join(folder, "tokenizer.json")
+    if by_class:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(folder).backend_tokenizer
     if os.path.exists(path):
         return Tokenizer.from_file(path)
     from transformers import CLIPTokenizer
@@ -195,12 +199,13 @@ def main():
     p.add_argument("--tool", required=True)
     p.add_argument("--count", type=int, default=10000)
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--by-class", action="store_true", help="compare with what transformers builds (PROGRAM: tok_open_class)")
     p.add_argument("--no-sweep", action="store_true")
     a = p.parse_args()
     total = checked = 0
     for folder in folders(a.vocabs):
         began = time.time()
-        hf = reference(folder)
+        hf = reference(folder, a.by_class)
         vocab = sorted(hf.get_vocab())
         added = sorted(t.content for t in hf.get_added_tokens_decoder().values())
         texts = strings(a.count, a.seed, vocab, added[:: max(1, len(added) // 100)] or ["</s>"])

@@ -17,10 +17,10 @@ int main(int argc, char **argv) {
     Error e = {0};
     Tokenizer *t;
     double t0 = now();
-    if (argc < 3 || tok_open(argv[2], &t, &e) != OK) return fprintf(stderr, "%s\n", e.text), 1;
+    if (argc < 3 || (strcmp(argv[1], "class") ? tok_open : tok_open_class)(argv[2], &t, &e) != OK) return fprintf(stderr, "%s\n", e.text), 1;
     fprintf(stderr, "open %.1f ms\n", 1e3 * (now() - t0));
     Status s = OK;
-    if (!strcmp(argv[1], "lines")) s = tok_lines(t, stdin, stdout, argc < 4, &e);
+    if (!strcmp(argv[1], "lines") || !strcmp(argv[1], "class")) s = tok_lines(t, stdin, stdout, argc < 4, &e);
     if (!strcmp(argv[1], "bench")) {
         char *text;
         size_t size;

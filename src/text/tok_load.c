@@ -89,29 +89,6 @@ static Status start(Tokenizer **out, Error *e) {
     return OK;
 }
 
-static Status load_steps(Tokenizer *t, const Json *j, const char *text, size_t size, const char *where, Error *e) {
-    const Json *model = json_get(j, "model");
-    const char *type = NULL;
-    TRY(json_string(model, "type", &type, where, e));
-    if (!type) type = json_get(model, "merges") ? "BPE" : "missing"; /* files older than the field */
-    TRY(tok_norm_parse(json_get(j, "normalizer"), &t->norms, &t->norm_count, where, e));
-    TRY(tok_split_parse(json_get(j, "pre_tokenizer"), &t->splits, &t->split_count, &t->byte_level, where, e));
-    if (!strcmp(type, "Unigram")) TRY(tok_unigram_parse(t, model, text, size, where, e));
-    else if (!strcmp(type, "BPE")) TRY(tok_bpe_parse(t, model, where, e));
-    else return fail(e, ERR_MODEL, "%s: model: type \"%.100s\" is not implemented", where, type);
-    if (t->unigram_model && t->byte_level)
-        return fail(e, ERR_MODEL, "%s: pre_tokenizer: ByteLevel before Unigram is not implemented", where);
-    TRY(tok_added_parse(t, json_get(j, "added_tokens"), where, e));
-    return parse_post(t, json_get(j, "post_processor"), where, e);
-}
-
-static Status load_json(Tokenizer *t, const char *text, size_t size, const char *where, Error *e) {
-    Json *j;
-    TRY(json_parse(text, size, where, &j, e));
-    Status s = load_steps(t, j, text, size, where, e);
-    json_free(j);
-    return s;
-}
 /* What the class CLIPTokenizer builds around its two files. */
 static const char CLIP_STEPS[] =
     "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},"
@@ -121,6 +98,55 @@ static const char CLIP_STEPS[] =
     "[^\\\\s\\\\p{L}\\\\p{N}]+\"},\"behavior\":\"Removed\",\"invert\":true},"
     "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}]}}";
 
+/* What the class T5Tokenizer puts in place of the file's pre-tokenizer; of the normalisers it keeps the map. */
+static const char T5_STEPS[] =
+    "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},"
+    "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"always\",\"split\":true}]}}";
+
+static bool is_clip(const char *class) { return !strcmp(class, "CLIPTokenizer") || !strcmp(class, "CLIPTokenizerFast"); }
+static bool is_t5(const char *class) { return !strcmp(class, "T5Tokenizer") || !strcmp(class, "T5TokenizerFast"); }
+
+/* Normalisers and pre-tokenizers: the file's, or those that the class builds. */
+static Status load_text_steps(Tokenizer *t, const Json *j, const char *class, const char *where, Error *e) {
+    if (!is_clip(class)) TRY(tok_norm_parse(json_get(j, "normalizer"), &t->norms, &t->norm_count, where, e));
+    if (!is_clip(class) && !is_t5(class))
+        return tok_split_parse(json_get(j, "pre_tokenizer"), &t->splits, &t->split_count, &t->byte_level, where, e);
+    Json *steps;
+    if (is_clip(class)) TRY(json_parse(CLIP_STEPS, sizeof CLIP_STEPS - 1, "CLIP", &steps, e));
+    else TRY(json_parse(T5_STEPS, sizeof T5_STEPS - 1, "T5", &steps, e));
+    Status s = tok_norm_parse(json_get(steps, "normalizer"), &t->norms, &t->norm_count, where, e);
+    if (s == OK)
+        s = tok_split_parse(json_get(steps, "pre_tokenizer"), &t->splits, &t->split_count, &t->byte_level, where, e);
+    json_free(steps);
+    if (is_t5(class)) tok_norm_keep(t->norms, &t->norm_count, NORM_CHARSMAP);
+    return s;
+}
+
+/* class: "" for the file as it is. */
+static Status load_steps(Tokenizer *t, const Json *j, const char *class, const char *text, size_t size,
+                         const char *where, Error *e) {
+    const Json *model = json_get(j, "model");
+    const char *type = NULL;
+    TRY(json_string(model, "type", &type, where, e));
+    if (!type) type = json_get(model, "merges") ? "BPE" : "missing"; /* files older than the field */
+    TRY(load_text_steps(t, j, class, where, e));
+    if (is_t5(class)) text = NULL; /* Python reads the numbers, and reads them exactly */
+    if (!strcmp(type, "Unigram")) TRY(tok_unigram_parse(t, model, text, size, where, e));
+    else if (!strcmp(type, "BPE")) TRY(tok_bpe_parse(t, model, where, e));
+    else return fail(e, ERR_MODEL, "%s: model: type \"%.100s\" is not implemented", where, type);
+    if (t->unigram_model && t->byte_level)
+        return fail(e, ERR_MODEL, "%s: pre_tokenizer: ByteLevel before Unigram is not implemented", where);
+    TRY(tok_added_parse(t, json_get(j, "added_tokens"), where, e));
+    return parse_post(t, json_get(j, "post_processor"), where, e);
+}
+
+static Status load_json(Tokenizer *t, const char *class, const char *text, size_t size, const char *where, Error *e) {
+    Json *j;
+    TRY(json_parse(text, size, where, &j, e));
+    Status s = load_steps(t, j, class, text, size, where, e);
+    json_free(j);
+    return s;
+}
 /* A special token's text: a string or an object with content. NULL when the key is absent. */
 static const char *token_name(const Json *j, const char *key) {
     const Json *token = json_get(j, key);
@@ -139,13 +165,7 @@ static Status load_clip(Tokenizer *t, const Json *vocab, const char *merges, siz
     const char *bos = token_or(config, specials, "bos_token", "<|startoftext|>");
     const char *eos = token_or(config, specials, "eos_token", "<|endoftext|>");
     const char *unk = token_or(config, specials, "unk_token", "<|endoftext|>");
-    Json *steps;
-    TRY(json_parse(CLIP_STEPS, sizeof CLIP_STEPS - 1, "CLIP", &steps, e));
-    Status s = tok_norm_parse(json_get(steps, "normalizer"), &t->norms, &t->norm_count, dir, e);
-    if (s == OK)
-        s = tok_split_parse(json_get(steps, "pre_tokenizer"), &t->splits, &t->split_count, &t->byte_level, dir, e);
-    json_free(steps);
-    TRY(s);
+    TRY(load_text_steps(t, NULL, "CLIPTokenizer", dir, e));
     TRY(tok_bpe_files(t, vocab, merges, merges_size, "</w>", unk, dir, e));
     const Json *added = json_get(config, "added_tokens_decoder");
     TRY(tok_added_parse(t, added, dir, e));
@@ -179,7 +199,7 @@ static Status open_files(Tokenizer *t, const char *dir, const Json *config, cons
     if (!vocab_path || !merges_path) s = fail(e, ERR_MEMORY, "%s: out of memory", dir);
     else if (!file_exists(vocab_path) || !file_exists(merges_path))
         s = fail(e, ERR_MODEL, "%s: holds neither tokenizer.json nor vocab.json with merges.txt", dir);
-    else if (strcmp(class, "CLIPTokenizer") && strcmp(class, "CLIPTokenizerFast"))
+    else if (!is_clip(class))
         s = fail(e, ERR_MODEL, "%s/tokenizer_config.json: tokenizer_class is \"%.100s\", expected CLIPTokenizer (or a "
                  "tokenizer.json)", dir, class);
     if (s == OK) s = json_read(vocab_path, &vocab, e);
@@ -206,7 +226,7 @@ static Status name_ids(Tokenizer *t, const Json *config, const Json *specials, c
     return OK;
 }
 
-Status tok_open(const char *dir, Tokenizer **out, Error *e) {
+static Status open_folder(const char *dir, bool by_class, Tokenizer **out, Error *e) {
     *out = NULL;
     if (!file_is_dir(dir)) return fail(e, ERR_MODEL, "%s: is no folder, expected a tokenizer folder", dir);
     Json *config = NULL, *specials = NULL;
@@ -220,7 +240,9 @@ Status tok_open(const char *dir, Tokenizer **out, Error *e) {
         size_t size;
         s = file_read(path, &text, &size, e);
         if (s == OK) {
-            s = load_json(t, text, size, path, e);
+            const char *class = "";
+            if (by_class) s = json_string(config, "tokenizer_class", &class, dir, e);
+            if (s == OK) s = load_json(t, class, text, size, path, e);
             free(text);
         }
     } else if (s == OK) {
@@ -235,11 +257,15 @@ Status tok_open(const char *dir, Tokenizer **out, Error *e) {
     return s;
 }
 
+Status tok_open(const char *dir, Tokenizer **out, Error *e) { return open_folder(dir, false, out, e); }
+
+Status tok_open_class(const char *dir, Tokenizer **out, Error *e) { return open_folder(dir, true, out, e); }
+
 Status tok_parse(const char *json, size_t size, const char *where, Tokenizer **out, Error *e) {
     *out = NULL;
     Tokenizer *t = NULL;
     TRY(start(&t, e));
-    Status s = load_json(t, json, size, where, e);
+    Status s = load_json(t, "", json, size, where, e);
     if (s == OK) *out = t;
     else tok_close(t);
     return s;

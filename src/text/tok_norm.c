@@ -77,12 +77,22 @@ Status tok_norm_parse(const Json *j, TokNorm **list, size_t *count, const char *
     return parse_one(j, type, &more[(*count)++], where, e);
 }
 
+static void free_one(TokNorm *n) {
+    free(n->find);
+    free(n->text);
+    tok_charsmap_free(&n->map);
+}
+
+void tok_norm_keep(TokNorm *list, size_t *count, TokNormKind kind) {
+    size_t kept = 0;
+    for (size_t i = 0; i < *count; i++)
+        if (list[i].kind == kind) list[kept++] = list[i];
+        else free_one(&list[i]);
+    *count = kept;
+}
+
 void tok_norm_free(TokNorm *list, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        free(list[i].find);
-        free(list[i].text);
-        tok_charsmap_free(&list[i].map);
-    }
+    for (size_t i = 0; i < count; i++) free_one(&list[i]);
     free(list);
 }
 

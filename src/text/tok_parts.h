@@ -113,6 +113,8 @@ typedef struct TokNorm {
 } TokNorm;
 
 Status tok_norm_parse(const Json *j, TokNorm **list, size_t *count, const char *where, Error *e);
+/* Drops all normalisers but those of one kind. */
+void tok_norm_keep(TokNorm *list, size_t *count, TokNormKind kind);
 void tok_norm_free(TokNorm *list, size_t count);
 /* Applies all of the list to text; spare is scratch. */
 Status tok_norm_run(const Tokenizer *t, TokText *text, TokText *spare, Error *e);
@@ -178,7 +180,8 @@ typedef struct TokBpe {
     char *word_bytes;
 } TokBpe;
 
-/* Both fill the tokenizer's pieces and their map. text: the whole tokenizer.json, for the digits of the scores. */
+/* Both fill the tokenizer's pieces and their map. text: the whole tokenizer.json, for the digits of
+ * the scores; NULL: the scores as the JSON library reads them. */
 Status tok_unigram_parse(Tokenizer *t, const Json *model, const char *text, size_t size, const char *where, Error *e);
 Status tok_bpe_parse(Tokenizer *t, const Json *model, const char *where, Error *e);
 /* Overwrites the scores with what the reference reads for them in the text of tokenizer.json. */

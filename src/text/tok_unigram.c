@@ -34,7 +34,7 @@ static Status read_vocab(Tokenizer *t, const Json *vocab, const char *text, size
     }
     size_t row_at = 0;
     for (const Json *row = vocab->child; row; row = row->next) t->unigram.scores[row_at++] = row->child->next->valuedouble;
-    tok_score_read(text, text_size, t->unigram.scores, count);
+    if (text) tok_score_read(text, text_size, t->unigram.scores, count);
     Status s = map_reserve(&t->by_text, count + 128, e);
     double least = INFINITY;
     char *at = t->pool;
