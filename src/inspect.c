@@ -104,12 +104,11 @@ static void put_rows(Listing *l, const char *component, const WeightFiles *f, co
 
 static Status list_files(Listing *l, const char *path, const char *component, const WeightFiles *f, cJSON *object, Error *e) {
     static const char *const USES[] = {"unused", "ignored", "used"};
-    Bind rows = {.prefix = ""};
     const char *const *ignore = NULL;
+    const Bind *rows = l->model ? l->model->rows(l->model->user, component, &ignore) : NULL;
     WeightMatch m = {0};
-    Status status = l->model ? l->model->rows(l->model->user, path, component, f, &rows, &ignore, e) : OK;
-    bool matched = status == OK && rows.count;
-    if (matched) status = weights_match(f, &rows, ignore, &m, e);
+    bool matched = rows != NULL;
+    Status status = matched ? weights_match(f, rows, ignore, &m, e) : OK;
     Totals totals = totals_of(f);
     cJSON *list = object ? cJSON_AddArrayToObject(object, "tensors") : NULL;
     for (int i = 0; status == OK && i < weights_count(f); i++) {
@@ -125,7 +124,7 @@ static Status list_files(Listing *l, const char *path, const char *component, co
         put_totals(l, label(component, path), weights_count(f), &totals);
     }
     if (status == OK && matched) {
-        put_rows(l, component, f, &rows, &m, object);
+        put_rows(l, component, f, rows, &m, object);
         int used = weights_count(f), faults = m.missing + m.shape + m.dtype;
         for (int i = 0; i < weights_count(f); i++) used -= m.use[i] != TENSOR_USED;
         if (object) cJSON_AddNumberToObject(object, "unused", m.unused), cJSON_AddNumberToObject(object, "missing", m.missing);
@@ -138,7 +137,6 @@ static Status list_files(Listing *l, const char *path, const char *component, co
     l->elements += totals.elements;
     l->tensors += weights_count(f);
     weights_match_free(&m);
-    bind_free(&rows);
     return status;
 }
 

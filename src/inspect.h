@@ -16,11 +16,9 @@
 
 /* How the model code tells what it wants of a component. */
 typedef struct InspectModel {
-    /* Adds the rows of `component` ("transformer"; "" when only that folder was given) whose files are `f` in `folder`, and
-     * sets *ignore (NULL or NULL-ended prefixes, living as long as user). Destinations are never written. Leaves
-     * rows->count 0 when the model does not know the component. */
-    Status (*rows)(void *user, const char *folder, const char *component, const WeightFiles *f, Bind *rows,
-                   const char *const **ignore, Error *e);
+    /* Rows of `component` ("transformer"; "" when only one folder or file was given), and in *ignore the prefixes that may
+     * stay unused (NULL or NULL-ended); both stay the owner's, destinations are never written. NULL: not known. */
+    const Bind *(*rows)(void *user, const char *component, const char *const **ignore);
     void *user;
 } InspectModel;
 

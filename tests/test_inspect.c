@@ -77,17 +77,11 @@ static void agrees(const char *folder, const char *list, const char *what) {
     unlink(path);
 }
 
-/* A model that wants "used.weight" [2,2] and "gone" [3], and ignores "skip". */
-static Status rows(void *user, const char *folder, const char *component, const WeightFiles *f, Bind *b,
-                   const char *const **ignore, Error *e) {
+/* A model that wants "used.weight" [2,2] and "gone.weight" [1,1] of its transformer, and ignores "skip". */
+static const Bind *rows(void *user, const char *component, const char *const **ignore) {
     static const char *const IGNORE[] = {"skip", NULL};
-    (void)folder, (void)f, (void)e;
-    if (strcmp(component, "transformer")) return OK;
-    bind_linear(b, user, 2, 2, false, "used");
-    bind_linear(b, user, 1, 1, false, "gone");
-    bind_linear(b, user, 4, 1, false, "bent");
     *ignore = IGNORE;
-    return OK;
+    return strcmp(component, "transformer") ? NULL : user;
 }
 
 static void model_folder(const char *folder) {
@@ -100,7 +94,11 @@ static void model_folder(const char *folder) {
                        T("bent.weight", "F16", "[4]", 17, 25) "," T("ta\\tb", "U8", "[]", 25, 26) "}";
     expect_safetensors_file(dir, "transformer/diffusion_pytorch_model.safetensors", with, 26);
     Weight w = {0};
-    InspectModel model = {rows, &w};
+    Bind b = {0};
+    bind_linear(&b, &w, 2, 2, false, "used");
+    bind_linear(&b, &w, 1, 1, false, "gone");
+    bind_linear(&b, &w, 4, 1, false, "bent");
+    InspectModel model = {rows, &b};
     char *text = listing(dir, NULL, false, ERR_MODEL, "vae: missing");
     expect(strstr(text, "transformer/used.weight\t2,2\tF32\t16\ttransformer/diffusion_pytorch_model.safetensors\n") != NULL);
     expect(strstr(text, "transformer/ta\\x09b\t\tU8\t1\t") != NULL);
@@ -137,6 +135,7 @@ static void model_folder(const char *folder) {
     text = listing(none, NULL, false, OK, "");
     expect(strstr(text, ": 0 tensors, 0 elements, 0 bytes\n") != NULL);
     free(text);
+    bind_free(&b);
     FILE *full = fopen("/dev/full", "w");
     if (full) {
         expect_status(inspect_path(dir, NULL, full, false, &e), ERR_IO, "cannot write", &e);
