@@ -10,7 +10,7 @@
 # Easy to get wrong: SHA-256 of 34 GB takes minutes; without a manifest only headers are read.
 # Exit: 0 complete, 1 something is missing or wrong, 2 usage.
 DITTO=${DITTO:-$(dirname "$0")/../ditto}
-usage() { sed -n '3s/^# *//p' "$0" >&2; exit 2; }
+usage() { sed -n '4s/^# *//p' "$0" >&2; exit 2; }
 download= manifest= write=
 while [ $# -gt 0 ]; do
     case $1 in

@@ -9,7 +9,7 @@
 #include "core/file.h"
 #include "generate.h"
 #include "hub.h"
-#include "inspect.h"
+#include "inspect_model.h"
 #include "media/png.h"
 #include "meta.h"
 #include "text/tok.h"
@@ -99,7 +99,7 @@ static Status inspect(const Cli *cli, Error *e) {
         !file_is_dir(cli->args[0]) && file_map(cli->args[0], &map, NULL) == OK && png_is(map.data, map.size);
     file_unmap(&map);
     if (picture) return meta_print(cli->args[0], stdout, cli->json, e);
-    return inspect_path(cli->args[0], NULL, stdout, cli->json, e);
+    return inspect_model_path(cli->args[0], stdout, cli->json, e);
 }
 
 static Status dispatch(const Cli *cli, Error *e) {

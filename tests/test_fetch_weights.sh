@@ -26,12 +26,12 @@ works "manifest holds" "$FETCH" --manifest list.txt "my model"
 is $? "manifest lists the files"
 
 sed 's/^[0-9a-f]*/-/' list.txt >sizes.txt
-printf x >>"my model/tokenizer/merges.txt"
+echo >>"my model/tokenizer/special_tokens_map.json"
 fails "size changed" "$FETCH" --manifest sizes.txt "my model"
-grep -q '^wrong size: tokenizer/merges.txt has [0-9]* bytes, expected [0-9]*$' .out
+grep -q '^wrong size: tokenizer/special_tokens_map.json has [0-9]* bytes, expected [0-9]*$' .out
 is $? "wrong size is named"
 works "without manifest it passes" "$FETCH" "my model"
-cp "$MODEL/tokenizer/merges.txt" "my model/tokenizer/merges.txt"
+cp "$MODEL/tokenizer/special_tokens_map.json" "my model/tokenizer/"
 printf '\001' | dd of="my model/vae/diffusion_pytorch_model.safetensors" bs=1 seek=40000 conv=notrunc 2>/dev/null
 cmp -s "my model/vae/diffusion_pytorch_model.safetensors" "$MODEL/vae/diffusion_pytorch_model.safetensors"
 [ $? -eq 1 ]
