@@ -25,7 +25,8 @@ char *hub_cache_folder(const HubEnv *env) {
 /* "OWNER/NAME": two parts of the characters the hub allows, neither beginning with a dot. */
 static bool repository_name(const char *model) {
     const char *slash = strchr(model, '/');
-    if (!slash || slash == model || !slash[1] || strchr(slash + 1, '/') || *model == '.' || slash[1] == '.') return false;
+    if (!slash || slash == model || !slash[1] || strchr(slash + 1, '/') || *model == '.' || slash[1] == '.')
+        return false;
     for (const char *c = model; *c; c++)
         if (!isalnum((unsigned char)*c) && !strchr("._-/", *c)) return false;
     return true;
@@ -36,11 +37,13 @@ static bool gated(const char *repository) {
 }
 
 /* Writes the download line, with what a gated repository asks for first. */
-static const char *download_line(const char *repository, const char *include, const char *local_dir, char *out, size_t size) {
+static const char *download_line(const char *repository, const char *include, const char *local_dir,
+                                 char *out, size_t size) {
     char to[600] = "", gate[400] = "";
     if (local_dir) snprintf(to, sizeof to, " --local-dir '%s'", local_dir);
     if (gated(repository))
-        snprintf(gate, sizeof gate, " (gated: first accept the licence at https://huggingface.co/%s and run `hf auth login`)",
+        snprintf(gate, sizeof gate,
+                 " (gated: first accept the licence at https://huggingface.co/%s and run `hf auth login`)",
                  repository);
     snprintf(out, size, "hf download %s --include \"%s\"%s%s", repository, include, to, gate);
     return out;
@@ -48,7 +51,8 @@ static const char *download_line(const char *repository, const char *include, co
 
 /* The snapshot of CACHE/models--...: what refs/main names, or the only one. */
 static Status snapshot(const char *repository, char **path, Error *e) {
-    char *ref = file_join(repository, "refs/main"), *folder = file_join(repository, "snapshots"), *commit = NULL;
+    char *ref = file_join(repository, "refs/main"), *folder = file_join(repository, "snapshots"),
+         *commit = NULL;
     Status status = ref && folder ? OK : no_memory(repository, e);
     if (status == OK && file_exists(ref)) {
         status = file_read(ref, &commit, NULL, e);
@@ -61,8 +65,11 @@ static Status snapshot(const char *repository, char **path, Error *e) {
         for (struct dirent *f; d && (f = readdir(d));)
             if (f->d_name[0] != '.' && !found++) commit = strdup(f->d_name);
         if (d) closedir(d);
-        if (found != 1) status = fail(e, ERR_MODEL, "%s: no refs/main and %d snapshots; give one of them to -m", repository, found);
-        else if (!commit) status = no_memory(repository, e);
+        if (found != 1)
+            status = fail(e, ERR_MODEL, "%s: no refs/main and %d snapshots; give one of them to -m",
+                          repository, found);
+        else if (!commit)
+            status = no_memory(repository, e);
     }
     if (status == OK && !(*path = file_join(folder, commit))) status = no_memory(repository, e);
     free(ref);
@@ -79,9 +86,11 @@ static Status find_cached(const HubEnv *env, const char *model, char **path, Err
     char *repository = cache ? file_join(cache, name) : NULL;
     Status status = OK;
     if (!repository || !file_is_dir(repository))
-        status = fail(e, ERR_MODEL, "%s: no such folder, and not in the hub cache (%s); fetch it with: %s", model,
-                      cache ? cache : "none: HOME is not set", download_line(model, "[mstv]*", NULL, line, sizeof line));
-    else status = snapshot(repository, path, e);
+        status = fail(e, ERR_MODEL, "%s: no such folder, and not in the hub cache (%s); fetch it with: %s",
+                      model, cache ? cache : "none: HOME is not set",
+                      download_line(model, "[mstv]*", NULL, line, sizeof line));
+    else
+        status = snapshot(repository, path, e);
     if (status == OK && !file_is_dir(*path)) {
         status = fail(e, ERR_MODEL, "%s: %s is missing, an interrupted download; repeat: %s", model, *path,
                       download_line(model, "[mstv]*", NULL, line, sizeof line));
@@ -98,16 +107,22 @@ Status hub_find(const HubEnv *env, const char *model, char **path, Error *e) {
     if (file_exists(model)) {
         char *inside = file_join(model, "snapshots"), *index = file_join(model, "model_index.json");
         Status status = OK;
-        if (!inside || !index) status = no_memory(model, e);
-        else if (file_is_dir(inside) && !file_exists(index)) status = snapshot(model, path, e);
-        else if (!(*path = strdup(model))) status = no_memory(model, e);
+        if (!inside || !index)
+            status = no_memory(model, e);
+        else if (file_is_dir(inside) && !file_exists(index))
+            status = snapshot(model, path, e);
+        else if (!(*path = strdup(model)))
+            status = no_memory(model, e);
         free(inside);
         free(index);
         return status;
     }
     if (repository_name(model)) return find_cached(env, model, path, e);
-    return fail(e, ERR_MODEL, "%s: no such folder; give a model folder or OWNER/NAME of a downloaded repository, for example "
-                "black-forest-labs/FLUX.1-schnell", model);
+    return fail(
+        e, ERR_MODEL,
+        "%s: no such folder; give a model folder or OWNER/NAME of a downloaded repository, for example "
+        "black-forest-labs/FLUX.1-schnell",
+        model);
 }
 
 /* --- completeness ---------------------------------------------------------------------------------------------- */
@@ -116,12 +131,13 @@ typedef struct Missing {
     char names[400]; /* the first few */
     char part[32];   /* component of the first */
     int count;
-    bool several;    /* more than one component */
+    bool several; /* more than one component */
 } Missing;
 
 static void missing_add(Missing *m, const char *part, const char *name) {
     size_t used = strlen(m->names);
-    if (m->count < 3) snprintf(m->names + used, sizeof m->names - used, "%s%s/%.80s", m->count ? ", " : "", part, name);
+    if (m->count < 3)
+        snprintf(m->names + used, sizeof m->names - used, "%s%s/%.80s", m->count ? ", " : "", part, name);
     if (!m->count) snprintf(m->part, sizeof m->part, "%s", part);
     m->several |= strcmp(m->part, part) != 0;
     m->count++;
@@ -138,7 +154,9 @@ static Status need_weights(const char *folder, const char *part, Missing *m, Err
     char **names = NULL;
     int count = 0;
     TRY(shards_names(folder, &names, &count, e));
-    if (!count) missing_add(m, part, strstr(part, "text") ? "model.safetensors" : "diffusion_pytorch_model.safetensors");
+    if (!count)
+        missing_add(m, part,
+                    strstr(part, "text") ? "model.safetensors" : "diffusion_pytorch_model.safetensors");
     for (int i = 0; i < count; i++)
         if (!there(folder, names[i])) missing_add(m, part, names[i]);
     shards_names_free(names, count);
@@ -152,9 +170,13 @@ static Status need_part(const char *model, const char *part, Missing *m, Error *
     if (!strcmp(part, "scheduler")) {
         if (!there(folder, "scheduler_config.json")) missing_add(m, part, "scheduler_config.json");
     } else if (!strncmp(part, "tokenizer", 9)) {
-        bool clip = !strcmp(part, "tokenizer"), pair = there(folder, "vocab.json") && there(folder, "merges.txt");
+        bool clip = !strcmp(part, "tokenizer"),
+             pair = there(folder, "vocab.json") && there(folder, "merges.txt");
         if (!there(folder, "tokenizer.json") && !(clip && pair))
-            missing_add(m, part, !clip ? "tokenizer.json" : there(folder, "vocab.json") ? "merges.txt" : "vocab.json");
+            missing_add(m, part,
+                        !clip                         ? "tokenizer.json"
+                        : there(folder, "vocab.json") ? "merges.txt"
+                                                      : "vocab.json");
     } else {
         if (!there(folder, "config.json")) missing_add(m, part, "config.json");
         status = need_weights(folder, part, m, e);
@@ -169,7 +191,8 @@ static bool cached_repository(const char *folder, char *out, size_t size) {
     const char *at = real ? strstr(real, "/models--") : NULL, *split = at ? strstr(at + 9, "--") : NULL;
     bool found = split != NULL;
     if (found)
-        snprintf(out, size, "%.*s/%.*s", (int)(split - at - 9), at + 9, (int)strcspn(split + 2, "/"), split + 2);
+        snprintf(out, size, "%.*s/%.*s", (int)(split - at - 9), at + 9, (int)strcspn(split + 2, "/"),
+                 split + 2);
     free(real);
     return found;
 }
@@ -180,15 +203,16 @@ static const char *base_repository(const char *folder) {
     Json *config = NULL;
     Error ignored = {0};
     bool guidance = !strstr(folder, "schnell");
-    if (path && json_read(path, &config, &ignored) == OK) json_bool(config, "guidance_embeds", &guidance, path, &ignored);
+    if (path && json_read(path, &config, &ignored) == OK)
+        json_bool(config, "guidance_embeds", &guidance, path, &ignored);
     json_free(config);
     free(path);
     return guidance ? "black-forest-labs/FLUX.1-dev" : "black-forest-labs/FLUX.1-schnell";
 }
 
 Status hub_complete(const char *folder, Error *e) {
-    static const char *const PARTS[] = {"scheduler",   "text_encoder", "text_encoder_2", "tokenizer",
-                                        "tokenizer_2", "transformer",  "vae"};
+    static const char *const PARTS[] = {
+        "scheduler", "text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2", "transformer", "vae"};
     Missing m = {0};
     for (int i = 0; i < 7; i++) TRY(need_part(folder, PARTS[i], &m, e));
     if (!m.count) return OK;

@@ -15,26 +15,29 @@ typedef struct Listing {
     FILE *out;
     cJSON *components; /* array, NULL in text form */
     const InspectModel *model;
-    int bad;          /* components that failed */
-    char names[400];  /* of those */
+    int bad;         /* components that failed */
+    char names[400]; /* of those */
     int64_t bytes, elements, tensors;
 } Listing;
 
 /* Names come from files: control characters would break lines and columns. */
 static void put_name(FILE *out, const char *name) {
     for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
-        if (*c < 0x20 || *c == 0x7f) fprintf(out, "\\x%02x", *c);
-        else fputc(*c, out);
+        if (*c < 0x20 || *c == 0x7f)
+            fprintf(out, "\\x%02x", *c);
+        else
+            fputc(*c, out);
     }
 }
 
-static void put_tensor(Listing *l, const char *component, const SafetensorsEntry *t, const char *file, const char *use) {
+static void put_tensor(Listing *l, const char *component, const SafetensorsEntry *t, const char *file,
+                       const char *use) {
     const char *slash = *component ? "/" : "";
     fprintf(l->out, "%s%s", component, slash);
     put_name(l->out, t->name);
     for (int d = 0; d < t->rank; d++) fprintf(l->out, "%c%" PRId64, d ? ',' : '\t', t->shape[d]);
-    fprintf(l->out, "%s\t%s\t%zu\t%s%s%s%s%s\n", t->rank ? "" : "\t", dtype_name(t->dtype), t->bytes, component, slash, file,
-            use ? "\t" : "", use ? use : "");
+    fprintf(l->out, "%s\t%s\t%zu\t%s%s%s%s%s\n", t->rank ? "" : "\t", dtype_name(t->dtype), t->bytes,
+            component, slash, file, use ? "\t" : "", use ? use : "");
 }
 
 static cJSON *tensor_json(const SafetensorsEntry *t, const char *file, const char *use) {
@@ -77,8 +80,8 @@ static void put_totals(Listing *l, const char *name, int count, const Totals *t)
 }
 
 /* The rows that found no usable tensor: missing, or another shape or dtype than the model takes. */
-static void put_rows(Listing *l, const char *component, const WeightFiles *f, const Bind *rows, const WeightMatch *m,
-                     cJSON *object) {
+static void put_rows(Listing *l, const char *component, const WeightFiles *f, const Bind *rows,
+                     const WeightMatch *m, cJSON *object) {
     static const char *const WORDS[] = {NULL, NULL, "missing", "wrong shape", "unsupported dtype"};
     cJSON *list = object ? cJSON_AddArrayToObject(object, "faults") : NULL;
     for (int i = 0; i < rows->count; i++) {
@@ -102,7 +105,8 @@ static void put_rows(Listing *l, const char *component, const WeightFiles *f, co
     }
 }
 
-static Status list_files(Listing *l, const char *path, const char *component, const WeightFiles *f, cJSON *object, Error *e) {
+static Status list_files(Listing *l, const char *path, const char *component, const WeightFiles *f,
+                         cJSON *object, Error *e) {
     static const char *const USES[] = {"unused", "ignored", "used"};
     const char *const *ignore = NULL;
     const Bind *rows = l->model ? l->model->rows(l->model->user, component, &ignore) : NULL;
@@ -114,8 +118,10 @@ static Status list_files(Listing *l, const char *path, const char *component, co
     for (int i = 0; status == OK && i < weights_count(f); i++) {
         const char *file, *use = matched ? USES[m.use[i]] : NULL;
         weights_at(f, i, NULL, NULL, &file);
-        if (list) cJSON_AddItemToArray(list, tensor_json(weights_entry(f, i), file, use));
-        else put_tensor(l, component, weights_entry(f, i), file, use);
+        if (list)
+            cJSON_AddItemToArray(list, tensor_json(weights_entry(f, i), file, use));
+        else
+            put_tensor(l, component, weights_entry(f, i), file, use);
     }
     if (status == OK && object) {
         cJSON_AddNumberToObject(object, "elements", (double)totals.elements);
@@ -127,11 +133,15 @@ static Status list_files(Listing *l, const char *path, const char *component, co
         put_rows(l, component, f, rows, &m, object);
         int used = weights_count(f), faults = m.missing + m.shape + m.dtype;
         for (int i = 0; i < weights_count(f); i++) used -= m.use[i] != TENSOR_USED;
-        if (object) cJSON_AddNumberToObject(object, "unused", m.unused), cJSON_AddNumberToObject(object, "missing", m.missing);
-        else fprintf(l->out, "# %s: %d used, %d unused, %d missing, %d wrong shape, %d unsupported dtype\n",
-                     label(component, path), used, m.unused, m.missing, m.shape, m.dtype);
-        if (faults) status = fail(e, ERR_MODEL, "%s: %d missing, %d of wrong shape, %d of unsupported dtype", path, m.missing,
-                                  m.shape, m.dtype);
+        if (object)
+            cJSON_AddNumberToObject(object, "unused", m.unused),
+                cJSON_AddNumberToObject(object, "missing", m.missing);
+        else
+            fprintf(l->out, "# %s: %d used, %d unused, %d missing, %d wrong shape, %d unsupported dtype\n",
+                    label(component, path), used, m.unused, m.missing, m.shape, m.dtype);
+        if (faults)
+            status = fail(e, ERR_MODEL, "%s: %d missing, %d of wrong shape, %d of unsupported dtype", path,
+                          m.missing, m.shape, m.dtype);
     }
     l->bytes += totals.bytes;
     l->elements += totals.elements;
@@ -151,9 +161,12 @@ static void list_one(Listing *l, const char *path, const char *component, Error 
     weights_close(f);
     if (status != OK) {
         size_t used = strlen(l->names);
-        snprintf(l->names + used, sizeof l->names - used, "%s%s", l->bad++ ? ", " : "", label(component, path));
-        if (object) cJSON_AddStringToObject(object, "error", here.text);
-        else fprintf(l->out, "# %s: %s\n", label(component, path), here.text);
+        snprintf(l->names + used, sizeof l->names - used, "%s%s", l->bad++ ? ", " : "",
+                 label(component, path));
+        if (object)
+            cJSON_AddStringToObject(object, "error", here.text);
+        else
+            fprintf(l->out, "# %s: %s\n", label(component, path), here.text);
         if (e->code == OK) *e = here;
     }
     if (object) cJSON_AddItemToArray(l->components, object);
@@ -174,18 +187,23 @@ static Status list_model(Listing *l, const char *folder, const char *index_path,
     for (const Json *j = status == OK ? index->child : NULL; j && status == OK; j = j->next) {
         if (!has_weights(j) || strchr(j->string, '/') || j->string[0] == '.') continue;
         char *part = file_join(folder, j->string);
-        if (part) list_one(l, part, j->string, e);
-        else status = fail(e, ERR_MEMORY, "%s: out of memory", folder);
+        if (part)
+            list_one(l, part, j->string, e);
+        else
+            status = fail(e, ERR_MEMORY, "%s: out of memory", folder);
         free(part);
         parts++;
     }
     json_free(index);
-    if (status == OK && !parts) status = fail(e, ERR_MODEL, "%s: names no component with weights", index_path);
+    if (status == OK && !parts)
+        status = fail(e, ERR_MODEL, "%s: names no component with weights", index_path);
     if (status == OK && !l->components)
-        fprintf(l->out, "# total: %d components, %" PRId64 " tensors, %" PRId64 " elements, %" PRId64 " bytes\n", parts,
-                l->tensors, l->elements, l->bytes);
+        fprintf(l->out,
+                "# total: %d components, %" PRId64 " tensors, %" PRId64 " elements, %" PRId64 " bytes\n",
+                parts, l->tensors, l->elements, l->bytes);
     if (status == OK && l->bad > 1)
-        return e->code = OK, fail(e, ERR_MODEL, "%s: %d of %d components are unusable: %s", folder, l->bad, parts, l->names);
+        return e->code = OK, fail(e, ERR_MODEL, "%s: %d of %d components are unusable: %s", folder, l->bad,
+                                  parts, l->names);
     return status == OK && l->bad ? e->code : status;
 }
 
@@ -220,7 +238,8 @@ Status inspect_path(const char *path, const InspectModel *model, FILE *out, bool
         Status printed = print_json(&l, root, path, e);
         if (status == OK) status = printed;
     }
-    if ((fflush(out) || ferror(out)) && status == OK) status = fail(e, ERR_IO, "%s: cannot write: %s", path, strerror(errno));
+    if ((fflush(out) || ferror(out)) && status == OK)
+        status = fail(e, ERR_IO, "%s: cannot write: %s", path, strerror(errno));
     cJSON_Delete(root);
     free(index);
     return status;

@@ -23,7 +23,8 @@ static Status open_model(const char *path, const ModelOps **ops, Model **model, 
     Status status = OK;
     Error unsupported = {0};
     if (file_is_dir(path) && file_exists(file)) status = json_read(file, &index, e);
-    if (index && model_find(path, index, ops, &unsupported) == OK) status = (*ops)->open(path, index, BF16, model, e);
+    if (index && model_find(path, index, ops, &unsupported) == OK)
+        status = (*ops)->open(path, index, BF16, model, e);
     json_free(index);
     free(file);
     return status;

@@ -12,14 +12,19 @@
 #include <stdlib.h>
 
 #define USE_DEV "use the diffusers folder: hf download black-forest-labs/FLUX.1-dev --include \"[mstv]*\""
-#define USE_SCHNELL "use the diffusers folder: hf download black-forest-labs/FLUX.1-schnell --include \"[mstv]*\""
+#define USE_SCHNELL                                                                                          \
+    "use the diffusers folder: hf download black-forest-labs/FLUX.1-schnell --include \"[mstv]*\""
 
-const char *recognise_supported(void) { return "FluxPipeline (FLUX.1-dev, FLUX.1-schnell and models tuned from them)"; }
+const char *recognise_supported(void) {
+    return "FluxPipeline (FLUX.1-dev, FLUX.1-schnell and models tuned from them)";
+}
 
 /* --- pipeline classes: longest prefix first -------------------------------------------------------------------- */
 
 static Status check_class(const char *name, const char *path, Error *e) {
-    static const struct { const char *prefix, *text; } KNOWN[] = {
+    static const struct {
+        const char *prefix, *text;
+    } KNOWN[] = {
         {"FluxKontext", "FLUX.1 Kontext, which edits pictures"},
         {"FluxFill", "FLUX.1 Fill, which fills in masked pictures"},
         {"FluxPriorRedux", "FLUX.1 Redux, an adapter for picture prompts"},
@@ -33,8 +38,10 @@ static Status check_class(const char *name, const char *path, Error *e) {
     if (!strcmp(name, "FluxPipeline")) return OK;
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
         if (!strncmp(name, KNOWN[i].prefix, strlen(KNOWN[i].prefix)))
-            return fail(e, ERR_MODEL, "%s: %s (%s); supported: %s", path, KNOWN[i].text, name, recognise_supported());
-    return fail(e, ERR_MODEL, "%s: pipeline class %.80s is not supported; supported: %s", path, name, recognise_supported());
+            return fail(e, ERR_MODEL, "%s: %s (%s); supported: %s", path, KNOWN[i].text, name,
+                        recognise_supported());
+    return fail(e, ERR_MODEL, "%s: pipeline class %.80s is not supported; supported: %s", path, name,
+                recognise_supported());
 }
 
 /* A quantised component says so in its config. */
@@ -43,7 +50,8 @@ static Status check_quantised(const Json *config, const char *where, Error *e) {
     const char *method = "unknown method";
     if (json_is_null(q)) return OK;
     TRY(json_string(q, "quant_method", &method, where, e));
-    return fail(e, ERR_MODEL, "%s: quantised weights (%.40s); ditto reads BF16, F16 and F32: use the original repository",
+    return fail(e, ERR_MODEL,
+                "%s: quantised weights (%.40s); ditto reads BF16, F16 and F32: use the original repository",
                 where, method);
 }
 
@@ -53,7 +61,8 @@ static Status check_component(const char *folder, const char *component, Error *
     char *file = file_join(folder, path);
     if (!file) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
     Json *config = NULL;
-    Status status = file_exists(file) ? json_read(file, &config, e) : OK; /* absence is hub_complete's message */
+    Status status =
+        file_exists(file) ? json_read(file, &config, e) : OK; /* absence is hub_complete's message */
     if (status == OK && config) status = check_quantised(config, file, e);
     if (status == OK && config && !strcmp(component, "transformer")) {
         int64_t in = 64, out = 0;
@@ -64,10 +73,13 @@ static Status check_component(const char *folder, const char *component, Error *
         if (status == OK && strcmp(name, "FluxTransformer2DModel"))
             status = fail(e, ERR_MODEL, "%s: class %.80s, expected FluxTransformer2DModel", file, name);
         if (status == OK && out && in != out) /* what comes in besides the latents is a picture */
-            status = fail(e, ERR_MODEL, "%s: in_channels %lld, out_channels %lld: %s; text-to-image FLUX.1 has 64 of both; %s",
-                          file, (long long)in, (long long)out,
-                          in == 6 * out ? "FLUX.1 Fill" : "FLUX.1 Canny, Depth or another variant with a second picture",
-                          USE_DEV);
+            status =
+                fail(e, ERR_MODEL,
+                     "%s: in_channels %lld, out_channels %lld: %s; text-to-image FLUX.1 has 64 of both; %s",
+                     file, (long long)in, (long long)out,
+                     in == 6 * out ? "FLUX.1 Fill"
+                                   : "FLUX.1 Canny, Depth or another variant with a second picture",
+                     USE_DEV);
     }
     json_free(config);
     free(file);
@@ -104,7 +116,8 @@ static const SafetensorsEntry *any_of(const Safetensors *s, const char *const *p
 
 /* " in fp8", " in scaled fp8", ...; "" for plain storage. */
 static const char *storage(const Safetensors *s) {
-    static const char *const SCALES[] = {"scaled_fp8", ".scale_weight", ".weight_scale", ".comfy_quant", NULL};
+    static const char *const SCALES[] = {"scaled_fp8", ".scale_weight", ".weight_scale", ".comfy_quant",
+                                         NULL};
     static const char *const OTHERS[] = {".qweight", ".quant_state", ".absmax", ".qzeros", ".wscales", NULL};
     bool fp8 = false;
     for (int i = 0; i < s->count; i++) fp8 |= s->entry[i].dtype >= F8_E4M3 && s->entry[i].dtype <= F4;
@@ -116,43 +129,58 @@ static const char *storage(const Safetensors *s) {
 static Status flux_single(const Safetensors *s, const char *path, Error *e) {
     const SafetensorsEntry *in = ending(s, "img_in.weight");
     int64_t channels = in && in->rank == 2 ? in->shape[1] : 64;
-    bool schnell = !containing(s, "guidance_in."), all = containing(s, "text_encoders.") || containing(s, "vae.");
+    bool schnell = !containing(s, "guidance_in."),
+         all = containing(s, "text_encoders.") || containing(s, "vae.");
     const char *which = channels == 384   ? "FLUX.1 Fill"
                         : channels == 128 ? "FLUX.1 Canny or Depth"
                         : schnell         ? "FLUX.1-schnell"
                                           : "FLUX.1-dev (or Kontext, Krea: same tensors)";
-    return fail(e, ERR_MODEL, "%s: single-file %s%s%s with %s tensor names, which ditto does not read; %s", path, which,
-                all ? ", all-in-one," : "", storage(s), containing(s, "diffusion_model.") ? "ComfyUI" : "BFL",
-                schnell ? USE_SCHNELL : USE_DEV);
+    return fail(e, ERR_MODEL, "%s: single-file %s%s%s with %s tensor names, which ditto does not read; %s",
+                path, which, all ? ", all-in-one," : "", storage(s),
+                containing(s, "diffusion_model.") ? "ComfyUI" : "BFL", schnell ? USE_SCHNELL : USE_DEV);
 }
 
 static Status tell(const Safetensors *s, const char *path, Error *e) {
-    static const char *const LORA[] = {".lora_A.", ".lora_B.", ".lora_down.", ".lora_up.", "lora_unet_", "lora_transformer_",
-                                       ".lokr_", ".hada_", ".lora.down", ".dora_scale", NULL};
+    static const char *const LORA[] = {".lora_A.",   ".lora_B.",          ".lora_down.", ".lora_up.",
+                                       "lora_unet_", "lora_transformer_", ".lokr_",      ".hada_",
+                                       ".lora.down", ".dora_scale",       NULL};
     static const char *const PART[] = {"transformer_blocks.0.attn.to_q.weight", "time_text_embed.", NULL};
     static const char *const VAE[] = {"decoder.up.0.", "decoder.mid.attn_1.", "decoder.up_blocks.0.", NULL};
     static const char *const TEXT[] = {"text_model.encoder.", "encoder.block.0.layer.0.SelfAttention", NULL};
     const SafetensorsEntry *t;
     if ((t = any_of(s, LORA)))
-        return fail(e, ERR_MODEL, "%s: a LoRA (it holds %.100s), not a model, and LoRA is not supported yet; give the base "
-                    "model's folder to -m", path, t->name);
+        return fail(e, ERR_MODEL,
+                    "%s: a LoRA (it holds %.100s), not a model, and LoRA is not supported yet; give the base "
+                    "model's folder to -m",
+                    path, t->name);
     if (containing(s, "single_stream_modulation."))
-        return fail(e, ERR_MODEL, "%s: FLUX.2%s, another architecture; supported: %s", path, storage(s), recognise_supported());
+        return fail(e, ERR_MODEL, "%s: FLUX.2%s, another architecture; supported: %s", path, storage(s),
+                    recognise_supported());
     if (containing(s, "distilled_guidance_layer."))
-        return fail(e, ERR_MODEL, "%s: Chroma%s, another architecture; supported: %s", path, storage(s), recognise_supported());
+        return fail(e, ERR_MODEL, "%s: Chroma%s, another architecture; supported: %s", path, storage(s),
+                    recognise_supported());
     if (containing(s, "double_blocks.0.img_attn.") || containing(s, "single_blocks.0.linear1."))
         return flux_single(s, path, e);
     if ((t = any_of(s, PART)))
-        return fail(e, ERR_MODEL, "%s: a FLUX.1 transformer%s in diffusers names, one part of a model; give the folder that "
-                    "holds model_index.json", path, storage(s));
+        return fail(
+            e, ERR_MODEL,
+            "%s: a FLUX.1 transformer%s in diffusers names, one part of a model; give the folder that "
+            "holds model_index.json",
+            path, storage(s));
     if (any_of(s, VAE))
-        return fail(e, ERR_MODEL, "%s: a VAE alone, one part of a model; give the folder that holds model_index.json", path);
+        return fail(e, ERR_MODEL,
+                    "%s: a VAE alone, one part of a model; give the folder that holds model_index.json",
+                    path);
     if (any_of(s, TEXT))
-        return fail(e, ERR_MODEL, "%s: a text encoder%s alone, one part of a model; give the folder that holds "
-                    "model_index.json", path, storage(s));
-    return fail(e, ERR_MODEL, "%s: a safetensors file of unknown content (%d tensors, the first is %.100s); give a folder that "
-                "holds model_index.json; supported: %s", path, s->count, s->count ? s->entry[0].name : "none",
-                recognise_supported());
+        return fail(e, ERR_MODEL,
+                    "%s: a text encoder%s alone, one part of a model; give the folder that holds "
+                    "model_index.json",
+                    path, storage(s));
+    return fail(
+        e, ERR_MODEL,
+        "%s: a safetensors file of unknown content (%d tensors, the first is %.100s); give a folder that "
+        "holds model_index.json; supported: %s",
+        path, s->count, s->count ? s->entry[0].name : "none", recognise_supported());
 }
 
 Status recognise_file(const char *path, Error *e) {
@@ -177,19 +205,22 @@ static bool has(const char *folder, const char *name) {
 /* No model_index.json: the file that was probably meant decides the message. */
 static Status not_a_model(const char *folder, Error *e) {
     if (has(folder, "adapter_config.json"))
-        return fail(e, ERR_MODEL, "%s: a LoRA adapter folder, and LoRA is not supported yet; give the base model's folder",
+        return fail(e, ERR_MODEL,
+                    "%s: a LoRA adapter folder, and LoRA is not supported yet; give the base model's folder",
                     folder);
     if (has(folder, "config.json"))
-        return fail(e, ERR_MODEL, "%s: no model_index.json, but config.json: one part of a model; give the folder above it",
+        return fail(e, ERR_MODEL,
+                    "%s: no model_index.json, but config.json: one part of a model; give the folder above it",
                     folder);
     char *found = NULL;
     DIR *d = opendir(folder);
     for (struct dirent *f; d && !found && (f = readdir(d));)
         if (ends(f->d_name, ".safetensors") || ends(f->d_name, ".gguf")) found = file_join(folder, f->d_name);
     if (d) closedir(d);
-    Status status = found ? recognise_file(found, e)
-                          : fail(e, ERR_MODEL, "%s: no model_index.json, so no diffusers model folder; supported: %s", folder,
-                                 recognise_supported());
+    Status status =
+        found ? recognise_file(found, e)
+              : fail(e, ERR_MODEL, "%s: no model_index.json, so no diffusers model folder; supported: %s",
+                     folder, recognise_supported());
     free(found);
     return status;
 }
@@ -203,7 +234,8 @@ Status recognise_model(const char *path, Error *e) {
     Json *index = NULL;
     const char *name = NULL;
     Status status = json_read(file, &index, e);
-    if (status == OK && !cJSON_IsObject(index)) status = fail(e, ERR_MODEL, "%s: expected a JSON object", file);
+    if (status == OK && !cJSON_IsObject(index))
+        status = fail(e, ERR_MODEL, "%s: expected a JSON object", file);
     if (status == OK) status = json_string(index, "_class_name", &name, file, e);
     if (status == OK && !name) status = fail(e, ERR_MODEL, "%s: no \"_class_name\"", file);
     if (status == OK) status = check_class(name, path, e);

@@ -19,26 +19,29 @@ static int expect_passed, expect_failed; /* lint: allow-static (test program) */
 
 #define expect(condition) expect_at((condition), #condition, __FILE__, __LINE__)
 /* The call must give `code`, and for a failure its text must contain `part`. */
-#define expect_status(call, code, part, error)                                                            \
-    do {                                                                                                  \
-        *(error) = (Error){0};                                                                            \
-        expect_status_at((call), (code), (part), (error), #call, __FILE__, __LINE__);                     \
+#define expect_status(call, code, part, error)                                                               \
+    do {                                                                                                     \
+        *(error) = (Error){0};                                                                               \
+        expect_status_at((call), (code), (part), (error), #call, __FILE__, __LINE__);                        \
     } while (0)
 #define expect_ok(call, error) expect_status(call, OK, "", error)
 
 static inline void expect_at(int good, const char *text, const char *file, int line) {
-    if (good) expect_passed++;
-    else expect_failed++, printf("%s:%d: failed: %s\n", file, line, text);
+    if (good)
+        expect_passed++;
+    else
+        expect_failed++, printf("%s:%d: failed: %s\n", file, line, text);
 }
 
-static inline void expect_status_at(Status got, Status want, const char *part, const Error *e, const char *text,
-                                    const char *file, int line) {
+static inline void expect_status_at(Status got, Status want, const char *part, const Error *e,
+                                    const char *text, const char *file, int line) {
     if (got == want && (got == OK || (strstr(e->text, part) && e->code == want && !strchr(e->text, '\n')))) {
         expect_passed++;
         return;
     }
     expect_failed++;
-    printf("%s:%d: failed: %s gave %d \"%s\", expected %d with \"%s\"\n", file, line, text, got, e->text, want, part);
+    printf("%s:%d: failed: %s gave %d \"%s\", expected %d with \"%s\"\n", file, line, text, got, e->text,
+           want, part);
 }
 
 static inline int expect_done(void) {
@@ -98,7 +101,8 @@ static inline unsigned char *expect_safetensors(const char *header, size_t paylo
     return bytes;
 }
 
-static inline const char *expect_safetensors_file(const char *folder, const char *name, const char *header, size_t payload) {
+static inline const char *expect_safetensors_file(const char *folder, const char *name, const char *header,
+                                                  size_t payload) {
     size_t size;
     unsigned char *bytes = expect_safetensors(header, payload, &size);
     const char *path = expect_write(folder, name, bytes, size);

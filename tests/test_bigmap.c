@@ -51,8 +51,10 @@ static int64_t column_of(int i) { return (i * 3571 + 5) % K; }
 static void put(FILE *f, uint64_t at, float value, DType t) {
     uint16_t half = t == BF16 ? bf16_from_f32(value) : f16_from_f32(value);
     fseeko(f, (off_t)at, SEEK_SET);
-    if (t == F32) fwrite(&value, 4, 1, f);
-    else fwrite(&half, 2, 1, f);
+    if (t == F32)
+        fwrite(&value, 4, 1, f);
+    else
+        fwrite(&half, 2, 1, f);
 }
 
 /* Writes one shard and returns its payload bytes. */
@@ -65,10 +67,12 @@ static uint64_t make_shard(const char *folder, int shard) {
         from[k] = end;
         bias[k] = end + (uint64_t)N * K * dtype_size(t);
         end = bias[k] + N * dtype_size(t);
-        at += sprintf(at, "%s\"l.%d.weight\":{\"dtype\":\"%s\",\"shape\":[%d,%d],\"data_offsets\":[%llu,%llu]},"
-                      "\"l.%d.bias\":{\"dtype\":\"%s\",\"shape\":[%d],\"data_offsets\":[%llu,%llu]}", k ? "," : "",
-                      shard * PER_SHARD + k, dtype_name(t), N, K, (unsigned long long)from[k], (unsigned long long)bias[k],
-                      shard * PER_SHARD + k, dtype_name(t), N, (unsigned long long)bias[k], (unsigned long long)end);
+        at += sprintf(at,
+                      "%s\"l.%d.weight\":{\"dtype\":\"%s\",\"shape\":[%d,%d],\"data_offsets\":[%llu,%llu]},"
+                      "\"l.%d.bias\":{\"dtype\":\"%s\",\"shape\":[%d],\"data_offsets\":[%llu,%llu]}",
+                      k ? "," : "", shard * PER_SHARD + k, dtype_name(t), N, K, (unsigned long long)from[k],
+                      (unsigned long long)bias[k], shard * PER_SHARD + k, dtype_name(t), N,
+                      (unsigned long long)bias[k], (unsigned long long)end);
     }
     at += sprintf(at, "}");
     while ((at - header) % 8 != 3) *at++ = ' '; /* payload at an odd address */
@@ -81,7 +85,8 @@ static uint64_t make_shard(const char *folder, int shard) {
     for (int k = 0; k < PER_SHARD; k++) {
         int i = shard * PER_SHARD + k;
         DType t = dtype_of(i);
-        put(f, 8 + length + from[k] + (uint64_t)(row_of(i) * K + column_of(i)) * dtype_size(t), 1.5f + (float)i, t);
+        put(f, 8 + length + from[k] + (uint64_t)(row_of(i) * K + column_of(i)) * dtype_size(t),
+            1.5f + (float)i, t);
         put(f, 8 + length + bias[k] + dtype_size(t), 2.0f, t);
     }
     if (fclose(f) || truncate(path, (off_t)(8 + length + end))) abort();
@@ -94,8 +99,8 @@ static void make_checkpoint(const char *folder) {
     for (int s = 0; s < SHARDS; s++) total += make_shard(folder, s);
     at += sprintf(at, "{\"metadata\":{\"total_size\":%llu},\"weight_map\":{", (unsigned long long)total);
     for (int i = 0; i < COUNT; i++)
-        at += sprintf(at, "%s\"l.%d.weight\":\"model-%d.safetensors\",\"l.%d.bias\":\"model-%d.safetensors\"", i ? "," : "", i,
-                      i / PER_SHARD, i, i / PER_SHARD);
+        at += sprintf(at, "%s\"l.%d.weight\":\"model-%d.safetensors\",\"l.%d.bias\":\"model-%d.safetensors\"",
+                      i ? "," : "", i, i / PER_SHARD, i, i / PER_SHARD);
     sprintf(at, "}}");
     expect_text(folder, "model.safetensors.index.json", index);
     printf("checkpoint: %.2f GB\n", (double)total / 1e9);
@@ -115,7 +120,8 @@ static void run_one(Exec *x, const Weight *w, int i) {
     int wrong = 0;
     for (int m = 0; m < M && status == OK; m++)
         for (int64_t n = 0; n < N; n++)
-            wrong += y[m * N + n] != (n == row_of(i) ? (float)(m + 1) * (1.5f + (float)i) : 0.0f) + (n == 1 ? 2.0f : 0.0f);
+            wrong += y[m * N + n] !=
+                     (n == row_of(i) ? (float)(m + 1) * (1.5f + (float)i) : 0.0f) + (n == 1 ? 2.0f : 0.0f);
     expect(wrong == 0);
     arena_reset(x->work, mark);
 }
@@ -149,7 +155,13 @@ int main(void) {
     expect_ok(arena_open(&scratch, &cpu, "scratch", (size_t)2 << 30, &e), &e);
     expect_ok(weights_bind(files, &rows, F32, &region, NULL, &e), &e);
     expect_ok(unary_open(&unary, &e), &e);
-    Exec x = {.ops = &ops, .device = &cpu, .calls = &calls, .work = &work, .scratch = &scratch, .error = &e, .dtype = F32,
+    Exec x = {.ops = &ops,
+              .device = &cpu,
+              .calls = &calls,
+              .work = &work,
+              .scratch = &scratch,
+              .error = &e,
+              .dtype = F32,
               .unary = &unary};
     int step = getenv("CHECK_FULL") && *getenv("CHECK_FULL") ? 1 : 7;
     for (int i = 0; i < COUNT; i += step) run_one(&x, &weight[i], i);

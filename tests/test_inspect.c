@@ -8,7 +8,7 @@
 #include "expect.h"
 #include "inspect.h"
 
-#define T(name, dtype, shape, from, to)                                                                   \
+#define T(name, dtype, shape, from, to)                                                                      \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #from "," #to "]}"
 
 /* Runs inspect and returns its output, malloc'd. */
@@ -33,9 +33,10 @@ static void make_sparse(const char *path, char *list) {
         char *tab = strchr(line[i], '\t');
         unsigned long long count = 1;
         if (!tab) abort();
-        for (char *d = tab + 1; *d; d = *strchrnul(d, ',') ? strchr(d, ',') + 1 : strchr(d, 0)) count *= strtoull(d, NULL, 10);
-        at += sprintf(at, "%s\"%.*s\":{\"dtype\":\"BF16\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}", i == n - 1 ? "" : ",",
-                      (int)(tab - line[i]), line[i], tab + 1, end, end + 2 * count);
+        for (char *d = tab + 1; *d; d = *strchrnul(d, ',') ? strchr(d, ',') + 1 : strchr(d, 0))
+            count *= strtoull(d, NULL, 10);
+        at += sprintf(at, "%s\"%.*s\":{\"dtype\":\"BF16\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}",
+                      i == n - 1 ? "" : ",", (int)(tab - line[i]), line[i], tab + 1, end, end + 2 * count);
         end += 2 * count;
     }
     at += sprintf(at, "}");
@@ -87,11 +88,14 @@ static const Bind *rows(void *user, const char *component, const char *const **i
 static void model_folder(const char *folder) {
     char dir[300];
     snprintf(dir, sizeof dir, "%s/model", folder);
-    expect_text(dir, "model_index.json",
-                "{\"_class_name\":\"FluxPipeline\",\"scheduler\":[\"diffusers\",\"S\"],\"tokenizer\":[\"transformers\",\"T\"],"
-                "\"image_encoder\":[null,null],\"transformer\":[\"diffusers\",\"D\"],\"vae\":[\"diffusers\",\"V\"]}");
-    const char *with = "{" T("used.weight", "F32", "[2,2]", 0, 16) "," T("skip.me", "U8", "[1]", 16, 17) ","
-                       T("bent.weight", "F16", "[4]", 17, 25) "," T("ta\\tb", "U8", "[]", 25, 26) "}";
+    expect_text(
+        dir, "model_index.json",
+        "{\"_class_name\":\"FluxPipeline\",\"scheduler\":[\"diffusers\",\"S\"],\"tokenizer\":["
+        "\"transformers\",\"T\"],"
+        "\"image_encoder\":[null,null],\"transformer\":[\"diffusers\",\"D\"],\"vae\":[\"diffusers\",\"V\"]}");
+    const char *with =
+        "{" T("used.weight", "F32", "[2,2]", 0, 16) "," T("skip.me", "U8", "[1]", 16, 17) "," T(
+            "bent.weight", "F16", "[4]", 17, 25) "," T("ta\\tb", "U8", "[]", 25, 26) "}";
     expect_safetensors_file(dir, "transformer/diffusion_pytorch_model.safetensors", with, 26);
     Weight w = {0};
     Bind b = {0};
@@ -100,21 +104,27 @@ static void model_folder(const char *folder) {
     bind_linear(&b, &w, 4, 1, false, "bent");
     InspectModel model = {rows, &b};
     char *text = listing(dir, NULL, false, ERR_MODEL, "vae: missing");
-    expect(strstr(text, "transformer/used.weight\t2,2\tF32\t16\ttransformer/diffusion_pytorch_model.safetensors\n") != NULL);
+    expect(
+        strstr(text,
+               "transformer/used.weight\t2,2\tF32\t16\ttransformer/diffusion_pytorch_model.safetensors\n") !=
+        NULL);
     expect(strstr(text, "transformer/ta\\x09b\t\tU8\t1\t") != NULL);
     expect(strstr(text, "# transformer: 4 tensors, 10 elements, 26 bytes, 1 F32, 1 F16, 2 U8\n") != NULL);
     expect(strstr(text, "# vae: ") != NULL && strstr(text, "# total: 2 components, 4 tensors") != NULL);
     free(text);
-    expect_safetensors_file(dir, "vae/diffusion_pytorch_model.safetensors", "{" T("v", "BF16", "[0,3]", 0, 0) "}", 0);
+    expect_safetensors_file(dir, "vae/diffusion_pytorch_model.safetensors",
+                            "{" T("v", "BF16", "[0,3]", 0, 0) "}", 0);
     text = listing(dir, NULL, false, OK, "");
     expect(strstr(text, "vae/v\t0,3\tBF16\t0\t") != NULL);
     free(text);
     text = listing(dir, &model, false, ERR_MODEL, "1 missing, 1 of wrong shape");
-    expect(strstr(text, "transformer/used.weight\t2,2\tF32\t16\ttransformer/diffusion_pytorch_model.safetensors\tused\n") != NULL);
+    expect(strstr(text, "transformer/used.weight\t2,2\tF32\t16\ttransformer/"
+                        "diffusion_pytorch_model.safetensors\tused\n") != NULL);
     expect(strstr(text, "\tignored\n") && strstr(text, "\tunused\n"));
     expect(strstr(text, "# missing: transformer/gone.weight [1, 1]\n") != NULL);
     expect(strstr(text, "# wrong shape: transformer/bent.weight [4, 1], found [4]\n") != NULL);
-    expect(strstr(text, "# transformer: 2 used, 1 unused, 1 missing, 1 wrong shape, 0 unsupported dtype\n") != NULL);
+    expect(strstr(text, "# transformer: 2 used, 1 unused, 1 missing, 1 wrong shape, 0 unsupported dtype\n") !=
+           NULL);
     free(text);
     text = listing(dir, &model, true, ERR_MODEL, "1 missing");
     Json *j = NULL;
@@ -146,7 +156,8 @@ static void model_folder(const char *folder) {
 int main(int argc, char **argv) {
     char folder[256];
     expect_folder(folder, sizeof folder);
-    agrees(folder, "a.bias\t3072\na.weight\t3072,4096\nb.10\t1\nb.2\t1,2,3,4,5,6,7,8\ncount\t1\nempty\t0,7\n", "built-in list");
+    agrees(folder, "a.bias\t3072\na.weight\t3072,4096\nb.10\t1\nb.2\t1,2,3,4,5,6,7,8\ncount\t1\nempty\t0,7\n",
+           "built-in list");
     for (int i = 1; i < argc; i++) {
         char *list;
         Error e;

@@ -23,7 +23,7 @@ static void try_bytes(const char *bytes, size_t size, const char *part) {
     free(copy);
 }
 
-#define T(name, dtype, shape, from, to)                                                                   \
+#define T(name, dtype, shape, from, to)                                                                      \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #from "," #to "]}"
 
 static void good(void) {
@@ -31,10 +31,12 @@ static void good(void) {
     Error e;
     Safetensors s;
     /* out of name order, a scalar, zero-element tensors at shared offsets, an odd (unaligned) payload start */
-    unsigned char *bytes = expect_safetensors("{\"__metadata__\":{\"format\":\"pt\"}," T("z", "U8", "[3]", 0, 3) ","
-                                              T("a", "F32", "[]", 3, 7) "," T("none", "BF16", "[0,5]", 3, 3) ","
-                                              T("also", "F16", "[2,0]", 7, 7) "," T("m", "BF16", "[1,2,1]", 7, 11) "}  ",
-                                              11, &size);
+    unsigned char *bytes = expect_safetensors(
+        "{\"__metadata__\":{\"format\":\"pt\"}," T("z", "U8", "[3]", 0, 3) "," T(
+            "a", "F32", "[]", 3, 7) "," T("none", "BF16", "[0,5]", 3,
+                                          3) "," T("also", "F16", "[2,0]", 7, 7) "," T("m", "BF16", "[1,2,1]",
+                                                                                       7, 11) "}  ",
+        11, &size);
     expect_ok(safetensors_parse(bytes, size, "x", &s, &e), &e);
     expect(s.count == 5 && s.payload_bytes == 11);
     const char *order[] = {"a", "also", "m", "none", "z"};
@@ -66,19 +68,23 @@ static void good(void) {
 
 /* Every dtype that the format publishes, 24 elements each. */
 static void dtypes(void) {
-    static const struct { const char *name; int bytes; } ALL[] = {
-        {"BOOL", 24}, {"F4", 12}, {"F6_E2M3", 18}, {"F6_E3M2", 18}, {"U8", 24}, {"I8", 24}, {"F8_E5M2", 24},
-        {"F8_E4M3", 24}, {"F8_E8M0", 24}, {"F8_E4M3FNUZ", 24}, {"F8_E5M2FNUZ", 24}, {"I16", 48}, {"U16", 48},
-        {"F16", 48}, {"BF16", 48}, {"I32", 96}, {"U32", 96}, {"F32", 96}, {"C64", 192}, {"F64", 192}, {"I64", 192},
-        {"U64", 192}};
+    static const struct {
+        const char *name;
+        int bytes;
+    } ALL[] = {{"BOOL", 24},        {"F4", 12},      {"F6_E2M3", 18}, {"F6_E3M2", 18}, {"U8", 24},
+               {"I8", 24},          {"F8_E5M2", 24}, {"F8_E4M3", 24}, {"F8_E8M0", 24}, {"F8_E4M3FNUZ", 24},
+               {"F8_E5M2FNUZ", 24}, {"I16", 48},     {"U16", 48},     {"F16", 48},     {"BF16", 48},
+               {"I32", 96},         {"U32", 96},     {"F32", 96},     {"C64", 192},    {"F64", 192},
+               {"I64", 192},        {"U64", 192}};
     for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++) {
         char header[200];
-        snprintf(header, sizeof header, "{\"w\":{\"dtype\":\"%s\",\"shape\":[4,6],\"data_offsets\":[0,%d]}}", ALL[i].name,
-                 ALL[i].bytes);
+        snprintf(header, sizeof header, "{\"w\":{\"dtype\":\"%s\",\"shape\":[4,6],\"data_offsets\":[0,%d]}}",
+                 ALL[i].name, ALL[i].bytes);
         try_header(header, (size_t)ALL[i].bytes, OK, "");
         try_header(header, (size_t)ALL[i].bytes + 1, ERR_MODEL, "after the last tensor");
     }
-    try_header("{" T("w", "F4", "[3]", 0, 2) "}", 2, ERR_MODEL, "span 2 bytes"); /* 12 bits are no whole bytes */
+    try_header("{" T("w", "F4", "[3]", 0, 2) "}", 2, ERR_MODEL,
+               "span 2 bytes"); /* 12 bits are no whole bytes */
     try_header("{" T("w", "F4", "[3]", 0, 1) "}", 1, ERR_MODEL, "span 1 bytes");
     try_header("{" T("w", "F128", "[1]", 0, 16) "}", 16, ERR_MODEL, "unknown dtype \"F128\"");
     try_header("{" T("w", "f32", "[1]", 0, 4) "}", 4, ERR_MODEL, "unknown dtype \"f32\"");
@@ -92,15 +98,20 @@ static void bad(void) {
     try_header("{" T("w", "F32", "[1]", -1, 4) "}", 8, ERR_MODEL, "w: data_offsets [-1, 4]");
     try_header("{" T("w", "F32", "[1]", 0, 1e3) "}", 1000, ERR_MODEL, "found 'e'");
     try_header("{" T("w", "F32", "[1]", 0, 4.0) "}", 4, ERR_MODEL, "found '.'");
-    try_header("{" T("w", "F32", "[1]", 0, 9223372036854775809) "}", 4, ERR_MODEL, "w: data_offsets is no pair");
+    try_header("{" T("w", "F32", "[1]", 0, 9223372036854775809) "}", 4, ERR_MODEL,
+               "w: data_offsets is no pair");
     try_header("{" T("w", "F32", "[1]", 0, 8) "}", 4, ERR_MODEL, "truncated: w ends at byte 8");
     try_header("{" T("w", "F32", "[4611686018427387904,4]", 0, 0) "}", 0, ERR_MODEL, "shape[0]");
-    try_header("{" T("w", "F32", "[4503599627370496,4503599627370496]", 0, 0) "}", 0, ERR_MODEL, "span 0 bytes");
-    try_header("{" T("w", "U8", "[2147483648,2147483648,4]", 0, 0) "}", 0, ERR_MODEL, "span 0 bytes"); /* 2^64 */
+    try_header("{" T("w", "F32", "[4503599627370496,4503599627370496]", 0, 0) "}", 0, ERR_MODEL,
+               "span 0 bytes");
+    try_header("{" T("w", "U8", "[2147483648,2147483648,4]", 0, 0) "}", 0, ERR_MODEL,
+               "span 0 bytes"); /* 2^64 */
     try_header("{" T("w", "F32", "[-1]", 0, 4) "}", 4, ERR_MODEL, "w: shape[0]");
-    try_header("{" T("a", "U8", "[4]", 0, 4) "," T("b", "U8", "[4]", 3, 7) "}", 7, ERR_MODEL, "a and b overlap");
+    try_header("{" T("a", "U8", "[4]", 0, 4) "," T("b", "U8", "[4]", 3, 7) "}", 7, ERR_MODEL,
+               "a and b overlap");
     try_header("{" T("a", "U8", "[4]", 0, 4) "," T("b", "U8", "[4]", 0, 4) "}", 4, ERR_MODEL, "overlap");
-    try_header("{" T("a", "U8", "[4]", 0, 4) "," T("b", "U8", "[1]", 5, 6) "}", 6, ERR_MODEL, "1 bytes before b");
+    try_header("{" T("a", "U8", "[4]", 0, 4) "," T("b", "U8", "[1]", 5, 6) "}", 6, ERR_MODEL,
+               "1 bytes before b");
     try_header("{" T("a", "U8", "[4]", 2, 6) "}", 6, ERR_MODEL, "2 bytes before a");
     try_header("{" T("a", "U8", "[4]", 0, 4) "}", 6, ERR_MODEL, "2 bytes after the last");
     try_header("{" T("a", "U8", "[0]", 1, 1) "}", 0, ERR_MODEL, "truncated: a ends");
@@ -108,12 +119,15 @@ static void bad(void) {
     /* forms */
     try_header("{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0]}}", 1, ERR_MODEL, "no pair");
     try_header("{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1,1]}}", 1, ERR_MODEL, "no pair");
-    try_header("{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":{\"a\":0,\"b\":1}}}", 1, ERR_MODEL, "no pair");
+    try_header("{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":{\"a\":0,\"b\":1}}}", 1, ERR_MODEL,
+               "no pair");
     try_header("{\"w\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, ERR_MODEL, "no pair");
     try_header("{\"w\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1, ERR_MODEL, "w: no \"shape\"");
     try_header("{\"w\":{\"shape\":[1],\"data_offsets\":[0,1]}}", 1, ERR_MODEL, "w: no \"dtype\"");
-    try_header("{\"w\":{\"DType\":\"U8\",\"Shape\":[1],\"Data_offsets\":[0,1]}}", 1, ERR_MODEL, "w: no \"dtype\"");
-    try_header("{\"w\":{\"dtype\":\"U8\",\"shape\":[\"1\"],\"data_offsets\":[0,1]}}", 1, ERR_MODEL, "w: shape[0]");
+    try_header("{\"w\":{\"DType\":\"U8\",\"Shape\":[1],\"Data_offsets\":[0,1]}}", 1, ERR_MODEL,
+               "w: no \"dtype\"");
+    try_header("{\"w\":{\"dtype\":\"U8\",\"shape\":[\"1\"],\"data_offsets\":[0,1]}}", 1, ERR_MODEL,
+               "w: shape[0]");
     try_header("{\"w\":[0,1]}", 0, ERR_MODEL, "w: expected");
     try_header("{\"w\":{\"dtype\":null,\"shape\":[1],\"data_offsets\":[0,1]}}", 1, ERR_MODEL, "found 'n'");
     try_header("{\"__metadata__\":{\"a\":1}}", 0, ERR_MODEL, "__metadata__: a is no string");
@@ -122,9 +136,12 @@ static void bad(void) {
     try_header("{\"a\":", 0, ERR_MODEL, "not valid JSON");
     try_header("{}{}", 0, ERR_MODEL, "not valid JSON");
     /* names */
-    try_header("{" T("w", "U8", "[1]", 0, 1) "," T("w", "U8", "[1]", 1, 2) "}", 2, ERR_MODEL, "\"w\" occurs twice");
-    try_header("{" T("w", "U8", "[1]", 0, 1) "," T("w\\u0000x", "U8", "[1]", 1, 2) "}", 2, ERR_MODEL, "\\u0000");
-    try_header("{" T("w", "U8", "[1]", 0, 1) "," T("\\u0077", "U8", "[1]", 1, 2) "}", 2, ERR_MODEL, "occurs twice");
+    try_header("{" T("w", "U8", "[1]", 0, 1) "," T("w", "U8", "[1]", 1, 2) "}", 2, ERR_MODEL,
+               "\"w\" occurs twice");
+    try_header("{" T("w", "U8", "[1]", 0, 1) "," T("w\\u0000x", "U8", "[1]", 1, 2) "}", 2, ERR_MODEL,
+               "\\u0000");
+    try_header("{" T("w", "U8", "[1]", 0, 1) "," T("\\u0077", "U8", "[1]", 1, 2) "}", 2, ERR_MODEL,
+               "occurs twice");
     char raw[] = "{\"w!x\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}";
     size_t size;
     unsigned char *bytes = expect_safetensors(raw, 1, &size);
@@ -179,8 +196,10 @@ static void header_limit(const char *folder) {
     snprintf(path, sizeof path, "%s/none.safetensors", folder);
     expect_status(safetensors_open(path, &s, &e), ERR_IO, "cannot open", &e);
     expect_status(safetensors_open(folder, &s, &e), ERR_IO, "not a regular file", &e);
-    expect_status(safetensors_open(expect_text(folder, "empty.safetensors", ""), &s, &e), ERR_MODEL, "truncated: 0 bytes", &e);
-    const char *file = expect_safetensors_file(folder, "one.safetensors", "{" T("w", "U8", "[2]", 0, 2) "}", 2);
+    expect_status(safetensors_open(expect_text(folder, "empty.safetensors", ""), &s, &e), ERR_MODEL,
+                  "truncated: 0 bytes", &e);
+    const char *file =
+        expect_safetensors_file(folder, "one.safetensors", "{" T("w", "U8", "[2]", 0, 2) "}", 2);
     expect_ok(safetensors_open(file, &s, &e), &e);
     expect(s.count == 1 && s.map.data && s.payload[1] == 1);
     safetensors_close(&s);

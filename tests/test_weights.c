@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#define T(name, dtype, shape, from, to)                                                                   \
+#define T(name, dtype, shape, from, to)                                                                      \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #from "," #to "]}"
 
 static void remove_in(const char *folder, const char *name) {
@@ -41,8 +41,9 @@ static void which_file(const char *base) {
     expect_file(dir, "model.fp16.safetensors");
     expect_safetensors_file(dir, "model.bf16.safetensors", one, 4);
     expect_file(dir, "model.bf16.safetensors");
-    expect_text(dir, "model.safetensors.index.json",
-                "{\"metadata\":{\"total_size\":4},\"weight_map\":{\"w\":\"model-00001-of-00001.safetensors\"}}");
+    expect_text(
+        dir, "model.safetensors.index.json",
+        "{\"metadata\":{\"total_size\":4},\"weight_map\":{\"w\":\"model-00001-of-00001.safetensors\"}}");
     expect_safetensors_file(dir, "model-00001-of-00001.safetensors", one, 4);
     expect_file(dir, "model-00001-of-00001.safetensors");
     expect_safetensors_file(dir, "model.safetensors", one, 4);
@@ -84,8 +85,11 @@ static void index_faults(const char *base) {
 #define INDEX "model.safetensors.index.json"
 #define A "a-00001-of-00002.safetensors"
 #define B "a-00002-of-00002.safetensors"
-    expect_text(dir, INDEX, "{\"metadata\":{\"total_size\":7},\"weight_map\":{\"y\":\"" B "\",\"x\":\"" A "\",\"z\":\"" B "\"}}");
-    expect_status(weights_open(dir, &f, &e), ERR_MODEL, "missing " A ", which " INDEX " lists (2 of 2 files missing)", &e);
+    expect_text(dir, INDEX,
+                "{\"metadata\":{\"total_size\":7},\"weight_map\":{\"y\":\"" B "\",\"x\":\"" A "\",\"z\":\"" B
+                "\"}}");
+    expect_status(weights_open(dir, &f, &e), ERR_MODEL,
+                  "missing " A ", which " INDEX " lists (2 of 2 files missing)", &e);
     expect_safetensors_file(dir, A, "{" T("x", "U8", "[1]", 0, 1) "}", 1);
     expect_status(weights_open(dir, &f, &e), ERR_MODEL, "missing " B, &e);
     expect_safetensors_file(dir, B, "{" T("y", "U8", "[2]", 0, 2) "," T("z", "F32", "[]", 2, 6) "}", 6);
@@ -101,26 +105,39 @@ static void index_faults(const char *base) {
     }
     weights_close(f);
 
-    expect_text(dir, INDEX, "{\"metadata\":{\"total_size\":8},\"weight_map\":{\"y\":\"" B "\",\"x\":\"" A "\",\"z\":\"" B "\"}}");
+    expect_text(dir, INDEX,
+                "{\"metadata\":{\"total_size\":8},\"weight_map\":{\"y\":\"" B "\",\"x\":\"" A "\",\"z\":\"" B
+                "\"}}");
     expect_status(weights_open(dir, &f, &e), ERR_MODEL, "stale index: total_size is 8, the files hold 7", &e);
-    expect_text(dir, INDEX, "{\"weight_map\":{\"y\":\"" B "\",\"x\":\"" A "\",\"gone\":\"" A "\",\"z\":\"" B "\"}}");
-    expect_status(weights_open(dir, &f, &e), ERR_MODEL, "stale index: it puts gone into " A ", which does not hold it", &e);
+    expect_text(dir, INDEX,
+                "{\"weight_map\":{\"y\":\"" B "\",\"x\":\"" A "\",\"gone\":\"" A "\",\"z\":\"" B "\"}}");
+    expect_status(weights_open(dir, &f, &e), ERR_MODEL,
+                  "stale index: it puts gone into " A ", which does not hold it", &e);
     expect_text(dir, INDEX, "{\"weight_map\":{\"y\":\"" B "\",\"x\":\"" A "\"}}");
-    expect_status(weights_open(dir, &f, &e), ERR_MODEL, "stale index: " B " holds z, which the index puts nowhere", &e);
+    expect_status(weights_open(dir, &f, &e), ERR_MODEL,
+                  "stale index: " B " holds z, which the index puts nowhere", &e);
     expect_text(dir, INDEX, "{\"weight_map\":{\"y\":\"" A "\",\"x\":\"" A "\",\"z\":\"" B "\"}}");
     expect_status(weights_open(dir, &f, &e), ERR_MODEL, "it puts y into " A, &e);
     /* the same tensor in both shards */
     expect_safetensors_file(dir, A, "{" T("x", "U8", "[1]", 0, 1) "," T("y", "U8", "[1]", 1, 2) "}", 2);
     expect_text(dir, INDEX, "{\"weight_map\":{\"y\":\"" B "\",\"x\":\"" A "\",\"z\":\"" B "\"}}");
-    expect_status(weights_open(dir, &f, &e), ERR_MODEL, "stale index: " A " holds y, which the index puts into " B, &e);
-    static const char *const BAD[] = {"", "{}", "[]", "{\"weight_map\":{}}", "{\"weight_map\":{\"w\":1}}",
-                                      "{\"weight_map\":{\"w\":\"../a.safetensors\"}}", "{\"weight_map\":{\"w\":\".safetensors\"}}",
-                                      "{\"weight_map\":{\"w\":\"a.bin\"}}", "<html>"};
+    expect_status(weights_open(dir, &f, &e), ERR_MODEL,
+                  "stale index: " A " holds y, which the index puts into " B, &e);
+    static const char *const BAD[] = {"",
+                                      "{}",
+                                      "[]",
+                                      "{\"weight_map\":{}}",
+                                      "{\"weight_map\":{\"w\":1}}",
+                                      "{\"weight_map\":{\"w\":\"../a.safetensors\"}}",
+                                      "{\"weight_map\":{\"w\":\".safetensors\"}}",
+                                      "{\"weight_map\":{\"w\":\"a.bin\"}}",
+                                      "<html>"};
     for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
         expect_text(dir, INDEX, BAD[i]);
         expect_status(weights_open(dir, &f, &e), ERR_MODEL, INDEX, &e);
         if (strstr(BAD[i], "\"w\""))
-            expect_status(weights_open(dir, &f, &e), ERR_MODEL, "w: expected the name of a .safetensors file", &e);
+            expect_status(weights_open(dir, &f, &e), ERR_MODEL, "w: expected the name of a .safetensors file",
+                          &e);
     }
     expect_text(dir, A, "version https://git-lfs.github.com/spec/v1\n");
     expect_text(dir, INDEX, "{\"weight_map\":{\"x\":\"" A "\"}}");
@@ -130,7 +147,8 @@ static void index_faults(const char *base) {
 /* --- binding ---------------------------------------------------------------------------------------------------- */
 
 /* Writes a file of float values in the given dtype: values[i] at element i. Header is built by the caller. */
-static void write_values(const char *dir, const char *name, const char *header, DType dtype, const float *values, size_t n) {
+static void write_values(const char *dir, const char *name, const char *header, DType dtype,
+                         const float *values, size_t n) {
     size_t size;
     unsigned char *bytes = expect_safetensors(header, n * dtype_size(dtype), &size);
     convert_narrow(values, dtype, bytes + 8 + strlen(header), n);
@@ -152,7 +170,9 @@ static float round_to(float v, DType dtype) {
 }
 
 /* Values that need rounding in every narrower dtype, a tie included. */
-static float sample(size_t i) { return i == 3 ? 1.00390625f : ldexpf(1.0f + (float)(i * 37 % 101) / 101.0f, (int)(i % 7) - 3); }
+static float sample(size_t i) {
+    return i == 3 ? 1.00390625f : ldexpf(1.0f + (float)(i * 37 % 101) / 101.0f, (int)(i % 7) - 3);
+}
 
 static void transforms(const char *base, DType disk, DType compute) {
     char dir[300], header[1200];
@@ -195,7 +215,8 @@ static void transforms(const char *base, DType disk, DType compute) {
     Arena real, plan;
     expect_ok(weights_open(dir, &f, &e), &e);
     expect_ok(weights_measure(f, &b, compute, &region, &mapped, &e), &e);
-    expect(mapped == (20 + 10 + 6) * s); /* lin, part, sq: plain matrices; 7 tensors are copied, each 256 bytes at most */
+    expect(mapped == (20 + 10 + 6) *
+                         s); /* lin, part, sq: plain matrices; 7 tensors are copied, each 256 bytes at most */
     expect(region == 7 * ARENA_ALIGN);
     expect_ok(arena_open(&plan, &dry, "plan", region, &e), &e);
     expect_ok(weights_bind(f, &b, compute, &plan, NULL, &e), &e);
@@ -205,17 +226,20 @@ static void transforms(const char *base, DType disk, DType compute) {
     expect_ok(weights_bind(f, &b, compute, &real, NULL, &e), &e);
     expect(real.used == region);
 
-    expect(lin.w.dtype == disk && lin.round == compute && lin.w.shape[0] == 4 && lin.w.shape[1] == 5 && lin.version == 2);
+    expect(lin.w.dtype == disk && lin.round == compute && lin.w.shape[0] == 4 && lin.w.shape[1] == 5 &&
+           lin.version == 2);
     expect(!strcmp(lin.name, "lin.weight"));
     for (int i = 0; i < 20; i++) expect(value_at(lin.w, i) == v[i]);
     expect(lin.bias.rank == 1 && lin.bias.shape[0] == 4 && lin.bias.dtype == compute);
     for (int i = 0; i < 4; i++) expect(value_at(lin.bias, i) == round_to(v[20 + i], compute));
-    expect(conv.w.rank == 4 && conv.w.shape[0] == 3 && conv.w.shape[1] == 2 && conv.w.shape[3] == 2 && conv.w.dtype == compute);
+    expect(conv.w.rank == 4 && conv.w.shape[0] == 3 && conv.w.shape[1] == 2 && conv.w.shape[3] == 2 &&
+           conv.w.dtype == compute);
     for (int o = 0; o < 3; o++)
         for (int y = 0; y < 2; y++)
             for (int x = 0; x < 2; x++)
                 for (int c = 0; c < 2; c++)
-                    expect(value_at(conv.w, ((o * 2 + y) * 2 + x) * 2 + c) == round_to(v[24 + ((o * 2 + c) * 2 + y) * 2 + x], compute));
+                    expect(value_at(conv.w, ((o * 2 + y) * 2 + x) * 2 + c) ==
+                           round_to(v[24 + ((o * 2 + c) * 2 + y) * 2 + x], compute));
     for (int i = 0; i < 3; i++) expect(value_at(conv.bias, i) == round_to(v[48 + i], compute));
     for (int i = 0; i < 6; i++) {
         expect(value_at(norm, i) == round_to(v[51 + i], compute));
@@ -245,7 +269,8 @@ static void long_copy(const char *base) {
     float *v = malloc(sizeof *v * ROWS * COLS);
     for (size_t i = 0; i < ROWS * COLS; i++) v[i] = (float)(i % 251) - 100;
     snprintf(dir, sizeof dir, "%s/long", base);
-    snprintf(header, sizeof header, "{\"w\":{\"dtype\":\"F16\",\"shape\":[%d,%d],\"data_offsets\":[0,%d]}}", ROWS, COLS, 2 * ROWS * COLS);
+    snprintf(header, sizeof header, "{\"w\":{\"dtype\":\"F16\",\"shape\":[%d,%d],\"data_offsets\":[0,%d]}}",
+             ROWS, COLS, 2 * ROWS * COLS);
     write_values(dir, "model.safetensors", header, F16, v, ROWS * COLS);
     WeightFiles *f;
     Error e;
@@ -261,7 +286,8 @@ static void long_copy(const char *base) {
     expect_ok(arena_open(&region, &cpu, "weights", bytes, &e), &e);
     expect_ok(weights_bind(f, &b, BF16, &region, NULL, &e), &e);
     int wrong = 0;
-    for (int64_t i = 0; i < ROWS * COLS; i++) wrong += value_at(w.w, i) != v[(i + ROWS / 2 * COLS) % (ROWS * COLS)];
+    for (int64_t i = 0; i < ROWS * COLS; i++)
+        wrong += value_at(w.w, i) != v[(i + ROWS / 2 * COLS) % (ROWS * COLS)];
     expect(wrong == 0);
     arena_close(&region);
     bind_free(&b);
@@ -273,11 +299,15 @@ static void long_copy(const char *base) {
 static void faults(const char *base) {
     char dir[300];
     snprintf(dir, sizeof dir, "%s/faults", base);
-    expect_safetensors_file(dir, "model.safetensors",
-                            "{" T("p.short.weight", "F32", "[1,2]", 0, 8) "," T("p.q", "F8_E4M3", "[4]", 8, 12) ","
-                            T("p.wide", "U8", "[1,1,1,1,1,2]", 12, 14) "," T("extra.a", "U8", "[1]", 14, 15) ","
-                            T("extra.b", "U8", "[1]", 15, 16) "," T("buffer.ids", "I64", "[1]", 16, 24) ","
-                            T("p.d", "F64", "[1]", 24, 32) "}", 32);
+    expect_safetensors_file(
+        dir, "model.safetensors",
+        "{" T("p.short.weight", "F32", "[1,2]", 0, 8) "," T("p.q", "F8_E4M3", "[4]", 8, 12) "," T(
+            "p.wide", "U8", "[1,1,1,1,1,2]", 12,
+            14) "," T("extra.a", "U8", "[1]", 14, 15) "," T("extra.b", "U8", "[1]", 15,
+                                                            16) "," T("buffer.ids", "I64", "[1]", 16,
+                                                                      24) "," T("p.d", "F64", "[1]", 24,
+                                                                                32) "}",
+        32);
     WeightFiles *f;
     Error e;
     Weight a = {0}, none = {0};
@@ -293,21 +323,26 @@ static void faults(const char *base) {
     size_t bytes, mapped;
     expect_ok(weights_open(dir, &f, &e), &e);
     expect_ok(arena_open(&region, &cpu, "weights", 4096, &e), &e);
-    static const char *const PARTS[] = {
-        "6 missing: p.gone.0, p.gone.1, p.gone.2, p.gone.3 and 2 more", "2 of wrong shape: p.short.weight is [1, 2], expected [2, 2]",
-        "p.wide is [1, 1, 1, 1, 1, 2], expected [2]", "2 of a dtype other than BF16, F16, F32: p.q is F8_E4M3, p.d is F64",
-        "3 not part of the model: buffer.ids, extra.a, extra.b", "faults: tensors"};
+    static const char *const PARTS[] = {"6 missing: p.gone.0, p.gone.1, p.gone.2, p.gone.3 and 2 more",
+                                        "2 of wrong shape: p.short.weight is [1, 2], expected [2, 2]",
+                                        "p.wide is [1, 1, 1, 1, 1, 2], expected [2]",
+                                        "2 of a dtype other than BF16, F16, F32: p.q is F8_E4M3, p.d is F64",
+                                        "3 not part of the model: buffer.ids, extra.a, extra.b",
+                                        "faults: tensors"};
     for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++)
         expect_status(weights_bind(f, &b, BF16, &region, NULL, &e), ERR_MODEL, PARTS[i], &e);
     expect(a.w.rank == 0); /* nothing is bound after a fault */
     expect_status(weights_measure(f, &b, BF16, &bytes, &mapped, &e), ERR_MODEL, "6 missing", &e);
     expect(!strstr(e.text, "not part of"));
     const char *ignore[] = {"buffer.", "extra.a", NULL};
-    expect_status(weights_bind(f, &b, BF16, &region, ignore, &e), ERR_MODEL, "1 not part of the model: extra.b", &e);
+    expect_status(weights_bind(f, &b, BF16, &region, ignore, &e), ERR_MODEL,
+                  "1 not part of the model: extra.b", &e);
     WeightMatch m;
     expect_ok(weights_match(f, &b, ignore, &m, &e), &e);
-    expect(m.missing == 6 && m.shape == 2 && m.dtype == 2 && m.unused == 1 && m.row[0] == ROW_SHAPE && m.row[1] == ROW_DTYPE);
-    expect(m.row[4] == ROW_MISSING && m.tensor[4] == -1 && m.use[0] == TENSOR_IGNORED && m.use[2] == TENSOR_UNUSED);
+    expect(m.missing == 6 && m.shape == 2 && m.dtype == 2 && m.unused == 1 && m.row[0] == ROW_SHAPE &&
+           m.row[1] == ROW_DTYPE);
+    expect(m.row[4] == ROW_MISSING && m.tensor[4] == -1 && m.use[0] == TENSOR_IGNORED &&
+           m.use[2] == TENSOR_UNUSED);
     weights_match_free(&m);
     Tensor t;
     const char *name;

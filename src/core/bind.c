@@ -35,10 +35,10 @@ static void add(Bind *b, BindRow row) {
     b->rows[b->count++] = row;
 }
 
-#define NAMED(suffix)                                                                                     \
-    va_list args;                                                                                         \
-    va_start(args, format);                                                                               \
-    char *name = name_of(b, suffix, format, args);                                                        \
+#define NAMED(suffix)                                                                                        \
+    va_list args;                                                                                            \
+    va_start(args, format);                                                                                  \
+    char *name = name_of(b, suffix, format, args);                                                           \
     va_end(args)
 
 static void add_bias(Bind *b, Weight *w, int64_t n, const char *weight_name) {
@@ -57,7 +57,11 @@ void bind_linear(Bind *b, Weight *w, int64_t out, int64_t in, bool bias, const c
 void bind_conv(Bind *b, Weight *w, int64_t out, int64_t in, int64_t k, const char *format, ...) {
     NAMED(".weight");
     add_bias(b, w, out, name);
-    add(b, (BindRow){.name = name, .weight = w, .target = BIND_MATRIX, .transform = BIND_OIHW_OHWI, .rank = 4,
+    add(b, (BindRow){.name = name,
+                     .weight = w,
+                     .target = BIND_MATRIX,
+                     .transform = BIND_OIHW_OHWI,
+                     .rank = 4,
                      .shape = {out, in, k, k}});
 }
 
@@ -68,7 +72,12 @@ void bind_matrix(Bind *b, Weight *w, int64_t rows, int64_t cols, const char *for
 
 void bind_vector(Bind *b, Tensor *t, int64_t n, Transform transform, const char *format, ...) {
     NAMED("");
-    add(b, (BindRow){.name = name, .vector = t, .target = BIND_VECTOR, .transform = transform, .rank = 1, .shape = {n}});
+    add(b, (BindRow){.name = name,
+                     .vector = t,
+                     .target = BIND_VECTOR,
+                     .transform = transform,
+                     .rank = 1,
+                     .shape = {n}});
 }
 
 BindRow *bind_last(Bind *b) { return b->failed || !b->count ? NULL : &b->rows[b->count - 1]; }

@@ -10,14 +10,20 @@
 /* What people save under this name by accident, told by its first bytes; NULL when nothing is recognised. The short
  * magics could be the low bytes of an honest header length, whose bytes 5 to 7 are zero below 2^40. */
 static const char *impostor(const unsigned char *data, size_t size) {
-    static const struct { const char *magic; size_t size; bool text, sure; const char *what; } KNOWN[] = {
+    static const struct {
+        const char *magic;
+        size_t size;
+        bool text, sure;
+        const char *what;
+    } KNOWN[] = {
         {"version https://git-lfs", 23, true, true,
          "is a Git-LFS pointer, not the weights: run `git lfs pull` there, or download with `hf download`"},
         {"GGUF", 4, false, true, "is a GGUF file; ditto reads safetensors"},
         {"PK\3\4", 4, false, false, "is a zip archive, probably a PyTorch pickle; ditto reads safetensors"},
         {"\x80\x02", 2, false, false, "is a Python pickle; ditto reads safetensors"},
         {"{", 1, true, false,
-         "is JSON text, perhaps an error message saved under this name; download it again with `hf download`"},
+         "is JSON text, perhaps an error message saved under this name; download it again with `hf "
+         "download`"},
         {"<", 1, true, false,
          "is a web page (HTML or XML) saved under this name; download it again with `hf download`"},
     };
@@ -40,12 +46,15 @@ static Status refuse_floats(const char *text, size_t size, const char *where, Er
     for (size_t i = 0; i < size; i++) {
         char c = text[i];
         if (in_string) {
-            if (c == '\\') i++;
-            else if (c == '"') in_string = false;
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
         } else if (c == '"') {
             in_string = true;
         } else if (!c || !strchr("{}[],:-0123456789 \t\r\n", c)) {
-            return fail(e, ERR_MODEL, "%s: header byte %zu: found '%c', expected whole numbers and structure only", where,
+            return fail(e, ERR_MODEL,
+                        "%s: header byte %zu: found '%c', expected whole numbers and structure only", where,
                         i, c > 0x20 ? c : '?');
         }
     }
@@ -57,9 +66,11 @@ static Status read_shape(const Json *shape, SafetensorsEntry *t, const char *whe
     for (const Json *d = shape->child; d; d = d->next) {
         int64_t n;
         if (t->rank == SAFETENSORS_MAX_RANK)
-            return fail(e, ERR_MODEL, "%s: %s: shape has more than %d dimensions", where, t->name, SAFETENSORS_MAX_RANK);
+            return fail(e, ERR_MODEL, "%s: %s: shape has more than %d dimensions", where, t->name,
+                        SAFETENSORS_MAX_RANK);
         if (!json_as_int(d, &n) || n < 0)
-            return fail(e, ERR_MODEL, "%s: %s: shape[%d] is no whole number from 0 to 2^53", where, t->name, t->rank);
+            return fail(e, ERR_MODEL, "%s: %s: shape[%d] is no whole number from 0 to 2^53", where, t->name,
+                        t->rank);
         t->shape[t->rank++] = n;
     }
     return OK;
@@ -76,7 +87,8 @@ static bool wanted_bytes(const SafetensorsEntry *t, uint64_t *bytes) {
 
 static Status read_entry(const Json *j, SafetensorsEntry *t, size_t payload, const char *where, Error *e) {
     t->name = j->string;
-    if (!cJSON_IsObject(j)) return fail(e, ERR_MODEL, "%s: %s: expected {dtype, shape, data_offsets}", where, t->name);
+    if (!cJSON_IsObject(j))
+        return fail(e, ERR_MODEL, "%s: %s: expected {dtype, shape, data_offsets}", where, t->name);
     const Json *dtype = json_get(j, "dtype");
     if (!cJSON_IsString(dtype)) return fail(e, ERR_MODEL, "%s: %s: no \"dtype\" string", where, t->name);
     t->dtype = dtype_parse(dtype->valuestring);
@@ -87,17 +99,19 @@ static Status read_entry(const Json *j, SafetensorsEntry *t, size_t payload, con
     int64_t from, to;
     if (!cJSON_IsArray(span) || !span->child || !span->child->next || span->child->next->next ||
         !json_as_int(span->child, &from) || !json_as_int(span->child->next, &to))
-        return fail(e, ERR_MODEL, "%s: %s: data_offsets is no pair of whole numbers below 2^53", where, t->name);
+        return fail(e, ERR_MODEL, "%s: %s: data_offsets is no pair of whole numbers below 2^53", where,
+                    t->name);
     if (from < 0 || to < from)
-        return fail(e, ERR_MODEL, "%s: %s: data_offsets [%" PRId64 ", %" PRId64 "] do not rise from 0", where, t->name,
-                    from, to);
+        return fail(e, ERR_MODEL, "%s: %s: data_offsets [%" PRId64 ", %" PRId64 "] do not rise from 0", where,
+                    t->name, from, to);
     if ((uint64_t)to > payload)
-        return fail(e, ERR_MODEL, "%s: truncated: %s ends at byte %" PRId64 " of the data, which has %zu", where,
-                    t->name, to, payload);
+        return fail(e, ERR_MODEL, "%s: truncated: %s ends at byte %" PRId64 " of the data, which has %zu",
+                    where, t->name, to, payload);
     uint64_t want;
     char shape[200];
     if (!wanted_bytes(t, &want) || want != (uint64_t)(to - from))
-        return fail(e, ERR_MODEL, "%s: %s: data_offsets span %" PRId64 " bytes, which is not what %s %s takes", where,
+        return fail(e, ERR_MODEL,
+                    "%s: %s: data_offsets span %" PRId64 " bytes, which is not what %s %s takes", where,
                     t->name, to - from, dtype_name(t->dtype), safetensors_shape_text(t, shape, sizeof shape));
     t->offset = (size_t)from;
     t->bytes = (size_t)want;
@@ -122,18 +136,21 @@ static Status check_tiling(const Safetensors *s, const char *where, Error *e) {
         if (t->offset < end)
             return fail(e, ERR_MODEL, "%s: %s and %s overlap", where, s->entry[i - 1].name, t->name);
         if (t->offset > end)
-            return fail(e, ERR_MODEL, "%s: %zu bytes before %s belong to no tensor", where, t->offset - end, t->name);
+            return fail(e, ERR_MODEL, "%s: %zu bytes before %s belong to no tensor", where, t->offset - end,
+                        t->name);
         end = t->offset + t->bytes;
     }
     if (end != s->payload_bytes)
-        return fail(e, ERR_MODEL, "%s: %zu bytes after the last tensor belong to none", where, s->payload_bytes - end);
+        return fail(e, ERR_MODEL, "%s: %zu bytes after the last tensor belong to none", where,
+                    s->payload_bytes - end);
     return OK;
 }
 
 static Status read_metadata(const Json *j, const char *where, Error *e) {
     if (!cJSON_IsObject(j)) return fail(e, ERR_MODEL, "%s: __metadata__ is no object", where);
     for (const Json *m = j->child; m; m = m->next)
-        if (!cJSON_IsString(m)) return fail(e, ERR_MODEL, "%s: __metadata__: %.100s is no string", where, m->string);
+        if (!cJSON_IsString(m))
+            return fail(e, ERR_MODEL, "%s: __metadata__: %.100s is no string", where, m->string);
     return OK;
 }
 
@@ -164,7 +181,8 @@ Status safetensors_parse(const void *bytes, size_t size, const char *where, Safe
     const char *what = impostor(data, size);
     if (what) return fail(e, ERR_MODEL, "%s: %s", where, what);
     if (size < 10)
-        return fail(e, ERR_MODEL, "%s: truncated: %zu bytes, a safetensors file has at least 10", where, size);
+        return fail(e, ERR_MODEL, "%s: truncated: %zu bytes, a safetensors file has at least 10", where,
+                    size);
     uint64_t n = 0;
     for (int i = 7; i >= 0; i--) n = n << 8 | data[i];
     if (data[8] != '{')
@@ -173,7 +191,8 @@ Status safetensors_parse(const void *bytes, size_t size, const char *where, Safe
         return fail(e, ERR_MODEL, "%s: header of %" PRIu64 " bytes is above the limit of %d", where, n,
                     SAFETENSORS_MAX_HEADER);
     if (n > size - 8)
-        return fail(e, ERR_MODEL, "%s: truncated: the header takes %" PRIu64 " bytes, the file has %zu", where, n, size);
+        return fail(e, ERR_MODEL, "%s: truncated: the header takes %" PRIu64 " bytes, the file has %zu",
+                    where, n, size);
     out->header_bytes = (size_t)n;
     out->payload = data + 8 + n;
     out->payload_bytes = size - 8 - (size_t)n;
@@ -189,9 +208,12 @@ Status safetensors_open(const char *path, Safetensors *out, Error *e) {
     FileMap map;
     *out = (Safetensors){0};
     TRY(file_map(path, &map, e));
-    Status status = safetensors_parse(map.data ? map.data : (const unsigned char *)"", map.size, path, out, e);
-    if (status == OK) out->map = map;
-    else file_unmap(&map);
+    Status status =
+        safetensors_parse(map.data ? map.data : (const unsigned char *)"", map.size, path, out, e);
+    if (status == OK)
+        out->map = map;
+    else
+        file_unmap(&map);
     return status;
 }
 

@@ -26,11 +26,13 @@ Status shards_index_files(const Json *index, const char *where, char ***names, i
     *names = NULL;
     *count = 0;
     const Json *map = json_get(index, "weight_map");
-    if (!cJSON_IsObject(map) || !map->child) return fail(e, ERR_MODEL, "%s: no \"weight_map\" with tensors", where);
+    if (!cJSON_IsObject(map) || !map->child)
+        return fail(e, ERR_MODEL, "%s: no \"weight_map\" with tensors", where);
     size_t n = 0;
     for (const Json *j = map->child; j; j = j->next, n++)
         if (!cJSON_IsString(j) || !plain_name(j->valuestring))
-            return fail(e, ERR_MODEL, "%s: weight_map: %.200s: expected the name of a .safetensors file beside the index",
+            return fail(e, ERR_MODEL,
+                        "%s: weight_map: %.200s: expected the name of a .safetensors file beside the index",
                         where, j->string);
     const char **sorted = malloc(n * sizeof *sorted);
     char **distinct = calloc(n, sizeof *distinct);
@@ -83,17 +85,21 @@ static bool look(const char *folder, const char *stem, const char *variant, Cand
 
 /* No weights under a known name: says what lies there instead. */
 static Status nothing(const char *folder, Error *e) {
-    if (!file_is_dir(folder)) return fail(e, ERR_MODEL, "%s: missing, expected a folder with weights", folder);
+    if (!file_is_dir(folder))
+        return fail(e, ERR_MODEL, "%s: missing, expected a folder with weights", folder);
     char seen[NAME_MAX_BYTES] = "";
     DIR *d = opendir(folder);
     for (struct dirent *f; d && (f = readdir(d));) {
         const char *dot = strrchr(f->d_name, '.');
-        if (dot && (!strcmp(dot, ".safetensors") || !strcmp(dot, ".bin") || !strcmp(dot, ".gguf") || !strcmp(dot, ".pt") ||
-                    !strcmp(dot, ".msgpack")) && strlen(f->d_name) < sizeof seen)
+        if (dot &&
+            (!strcmp(dot, ".safetensors") || !strcmp(dot, ".bin") || !strcmp(dot, ".gguf") ||
+             !strcmp(dot, ".pt") || !strcmp(dot, ".msgpack")) &&
+            strlen(f->d_name) < sizeof seen)
             strcpy(seen, f->d_name);
     }
     if (d) closedir(d);
-    return fail(e, ERR_MODEL, "%s: missing diffusion_pytorch_model.safetensors or model.safetensors (or their index)%s%s%s",
+    return fail(e, ERR_MODEL,
+                "%s: missing diffusion_pytorch_model.safetensors or model.safetensors (or their index)%s%s%s",
                 folder, *seen ? "; found only " : "", seen, *seen ? ", which is not read" : "");
 }
 
@@ -106,8 +112,8 @@ static Status choose(const char *folder, Candidate *c, Error *e) {
         bool a = look(folder, "diffusion_pytorch_model", VARIANTS[v], &diffusers);
         bool b = look(folder, "model", VARIANTS[v], &transformers);
         if (a && b)
-            return fail(e, ERR_MODEL, "%s: both %s and %s are there; remove the one that is not meant", folder,
-                        diffusers.index[0] ? diffusers.index : diffusers.single,
+            return fail(e, ERR_MODEL, "%s: both %s and %s are there; remove the one that is not meant",
+                        folder, diffusers.index[0] ? diffusers.index : diffusers.single,
                         transformers.single[0] ? transformers.single : transformers.index);
         if (!a && !b) continue;
         *c = a ? diffusers : transformers;
@@ -153,8 +159,8 @@ static Status cross_check(Shards *s, const Json *index, const char *where, Error
     uint64_t bytes = 0;
     for (const Json *j = json_get(index, "weight_map")->child; j; j = j->next, mapped++)
         if (!safetensors_find(&shard_called(s, j->valuestring)->tensors, j->string))
-            return fail(e, ERR_MODEL, "%s: stale index: it puts %.200s into %s, which does not hold it", where, j->string,
-                        j->valuestring);
+            return fail(e, ERR_MODEL, "%s: stale index: it puts %.200s into %s, which does not hold it",
+                        where, j->string, j->valuestring);
     for (int i = 0; i < s->count; i++) {
         held += s->shard[i].tensors.count;
         bytes += s->shard[i].tensors.payload_bytes;
@@ -166,13 +172,15 @@ static Status cross_check(Shards *s, const Json *index, const char *where, Error
             const Json *file = NULL; /* cJSON's lookup is linear, but this is the failing path */
             file = json_get(json_get(index, "weight_map"), name);
             if (!file || strcmp(file->valuestring, s->shard[i].file))
-                return fail(e, ERR_MODEL, "%s: stale index: %s holds %.200s, which the index puts %s%s", where,
-                            s->shard[i].file, name, file ? "into " : "nowhere", file ? file->valuestring : "");
+                return fail(e, ERR_MODEL, "%s: stale index: %s holds %.200s, which the index puts %s%s",
+                            where, s->shard[i].file, name, file ? "into " : "nowhere",
+                            file ? file->valuestring : "");
         }
     const Json *metadata = json_get(index, "metadata");
     TRY(json_int(metadata, "total_size", &total, where, e));
     if (total >= 0 && (uint64_t)total != bytes)
-        return fail(e, ERR_MODEL, "%s: stale index: total_size is %" PRId64 ", the files hold %" PRIu64 " bytes of tensors",
+        return fail(e, ERR_MODEL,
+                    "%s: stale index: total_size is %" PRId64 ", the files hold %" PRIu64 " bytes of tensors",
                     where, total, bytes);
     return OK;
 }
@@ -185,8 +193,8 @@ static Status open_files(const char *folder, char **names, int count, Shards *s,
     for (int i = 0; i < count; i++)
         if (!present(folder, names[i]) && !absent++) first = names[i];
     if (absent)
-        return fail(e, ERR_MODEL, "%s: missing %s, which %s lists (%d of %d files missing)", folder, first, s->index, absent,
-                    count);
+        return fail(e, ERR_MODEL, "%s: missing %s, which %s lists (%d of %d files missing)", folder, first,
+                    s->index, absent, count);
     for (int i = 0; i < count; i++) {
         char *path = file_join(folder, names[i]);
         Shard *shard = &s->shard[s->count++];
@@ -204,7 +212,8 @@ static Status open_indexed(const char *folder, const char *name, Shards *s, Erro
     Json *index = NULL;
     int count = 0;
     s->index = strdup(name);
-    Status status = path && s->index ? json_read(path, &index, e) : fail(e, ERR_MEMORY, "%s: out of memory", folder);
+    Status status =
+        path && s->index ? json_read(path, &index, e) : fail(e, ERR_MEMORY, "%s: out of memory", folder);
     if (status == OK) status = shards_index_files(index, path, &names, &count, e);
     if (status == OK) status = open_files(folder, names, count, s, e);
     if (status == OK) status = cross_check(s, index, path, e);

@@ -43,8 +43,10 @@ Status weights_open(const char *folder, WeightFiles **out, Error *e) {
         for (int i = 0; i < f->shards.shard[s].tensors.count; i++)
             f->item[f->count++] = (Item){&f->shards.shard[s].tensors.entry[i], s};
     if (f->count) qsort(f->item, (size_t)f->count, sizeof *f->item, item_order);
-    if (status == OK) *out = f;
-    else weights_close(f);
+    if (status == OK)
+        *out = f;
+    else
+        weights_close(f);
     return status;
 }
 
@@ -81,7 +83,8 @@ void weights_at(const WeightFiles *f, int i, const char **name, Tensor *t, const
 static int find(const WeightFiles *f, const char *name) {
     SafetensorsEntry wanted = {.name = name};
     Item key = {&wanted, 0};
-    const Item *found = f && f->count ? bsearch(&key, f->item, (size_t)f->count, sizeof key, item_order) : NULL;
+    const Item *found =
+        f && f->count ? bsearch(&key, f->item, (size_t)f->count, sizeof key, item_order) : NULL;
     return found ? (int)(found - f->item) : -1;
 }
 
@@ -121,10 +124,16 @@ static bool ignored(const char *name, const char *const *ignore) {
     return false;
 }
 
-Status weights_match(const WeightFiles *f, const Bind *b, const char *const *ignore, WeightMatch *m, Error *e) {
+Status weights_match(const WeightFiles *f, const Bind *b, const char *const *ignore, WeightMatch *m,
+                     Error *e) {
     size_t rows = b->count ? (size_t)b->count : 1, tensors = f->count ? (size_t)f->count : 1;
-    *m = (WeightMatch){malloc(rows * sizeof *m->tensor), calloc(rows, sizeof *m->row), calloc(tensors, sizeof *m->use),
-                       0, 0, 0, 0};
+    *m = (WeightMatch){malloc(rows * sizeof *m->tensor),
+                       calloc(rows, sizeof *m->row),
+                       calloc(tensors, sizeof *m->use),
+                       0,
+                       0,
+                       0,
+                       0};
     if (b->failed || !m->tensor || !m->row || !m->use) {
         weights_match_free(m);
         return fail(e, ERR_MEMORY, "%s: out of memory for the list of tensors", f->path);
@@ -145,8 +154,10 @@ Status weights_match(const WeightFiles *f, const Bind *b, const char *const *ign
     }
     for (int i = 0; i < f->count; i++)
         if (m->use[i] == TENSOR_UNUSED) {
-            if (ignored(f->item[i].entry->name, ignore)) m->use[i] = TENSOR_IGNORED;
-            else m->unused++;
+            if (ignored(f->item[i].entry->name, ignore))
+                m->use[i] = TENSOR_IGNORED;
+            else
+                m->unused++;
         }
     return OK;
 }
@@ -182,7 +193,8 @@ static void list_rows(Text *t, const WeightFiles *f, const Bind *b, const Weight
         char found[200], want[200];
         say(t, "%s%.120s", listed++ ? ", " : "", b->rows[i].name);
         if (state == ROW_SHAPE)
-            say(t, " is %s, expected %s", safetensors_shape_text(f->item[m->tensor[i]].entry, found, sizeof found),
+            say(t, " is %s, expected %s",
+                safetensors_shape_text(f->item[m->tensor[i]].entry, found, sizeof found),
                 tensor_shape_text(expected(&b->rows[i]), want, sizeof want));
         if (state == ROW_DTYPE) say(t, " is %s", dtype_name(f->item[m->tensor[i]].entry->dtype));
     }
@@ -191,8 +203,12 @@ static void list_rows(Text *t, const WeightFiles *f, const Bind *b, const Weight
 /* One line with everything that is wrong, or OK. */
 static Status report(const WeightFiles *f, const Bind *b, const WeightMatch *m, bool unused_too, Error *e) {
     if (!m->missing && !m->shape && !m->dtype && !(unused_too && m->unused)) return OK;
-    static const struct { RowState state; const char *text; } KINDS[] = {
-        {ROW_MISSING, "missing"}, {ROW_SHAPE, "of wrong shape"}, {ROW_DTYPE, "of a dtype other than BF16, F16, F32"}};
+    static const struct {
+        RowState state;
+        const char *text;
+    } KINDS[] = {{ROW_MISSING, "missing"},
+                 {ROW_SHAPE, "of wrong shape"},
+                 {ROW_DTYPE, "of a dtype other than BF16, F16, F32"}};
     Text t = {0};
     const int counts[] = {m->missing, m->shape, m->dtype};
     for (int k = 0; k < 3; k++) {
@@ -253,7 +269,8 @@ static void load_row(Tensor src, Transform transform, int64_t r, int64_t row, fl
 static Status copy(Tensor src, Tensor dst, Transform transform, Device *d, const char *name, Error *e) {
     int64_t rows = src.shape[0], row = rows ? tensor_numel(src) / rows : 0;
     if (!row) return OK;
-    if (transform == BIND_PLAIN && src.dtype == dst.dtype) return d->upload(d, dst.data, src.data, tensor_bytes(src), e);
+    if (transform == BIND_PLAIN && src.dtype == dst.dtype)
+        return d->upload(d, dst.data, src.data, tensor_bytes(src), e);
     int64_t step = (1 << 18) / row < 1 ? 1 : (1 << 18) / row;
     if (step > rows) step = rows;
     size_t n = (size_t)(step * row);
@@ -273,7 +290,8 @@ static Status copy(Tensor src, Tensor dst, Transform transform, Device *d, const
     return status;
 }
 
-static Status place(const WeightFiles *f, const BindRow *r, int at, DType compute, Arena *region, Tensor *out, Error *e) {
+static Status place(const WeightFiles *f, const BindRow *r, int at, DType compute, Arena *region, Tensor *out,
+                    Error *e) {
     *out = (Tensor){0};
     if (at < 0) return OK;
     Tensor src = source(f, r, at);
@@ -284,13 +302,15 @@ static Status place(const WeightFiles *f, const BindRow *r, int at, DType comput
     Tensor dst = destination(src, r->transform, compute);
     dst.data = arena_push(region, tensor_bytes(dst));
     if (!dst.data)
-        return fail(e, ERR_MEMORY, "%s: %s: the weight region of %zu bytes is full; plan and load differ", f->path, r->name,
-                    region->capacity);
+        return fail(e, ERR_MEMORY, "%s: %s: the weight region of %zu bytes is full; plan and load differ",
+                    f->path, r->name, region->capacity);
     *out = dst;
-    return strcmp(region->device->name, "dry") ? copy(src, dst, r->transform, region->device, r->name, e) : OK;
+    return strcmp(region->device->name, "dry") ? copy(src, dst, r->transform, region->device, r->name, e)
+                                               : OK;
 }
 
-Status weights_measure(const WeightFiles *f, const Bind *b, DType compute, size_t *region, size_t *mapped, Error *e) {
+Status weights_measure(const WeightFiles *f, const Bind *b, DType compute, size_t *region, size_t *mapped,
+                       Error *e) {
     WeightMatch m;
     TRY(weights_match(f, b, NULL, &m, e));
     Status status = report(f, b, &m, false, e);
@@ -299,14 +319,18 @@ Status weights_measure(const WeightFiles *f, const Bind *b, DType compute, size_
         const BindRow *r = &b->rows[i];
         if (m.tensor[i] < 0) continue;
         Tensor src = source(f, r, m.tensor[i]);
-        if (stays_mapped(r, NULL)) *mapped += tensor_bytes(src);
-        else *region += (tensor_bytes(destination(src, r->transform, compute)) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+        if (stays_mapped(r, NULL))
+            *mapped += tensor_bytes(src);
+        else
+            *region += (tensor_bytes(destination(src, r->transform, compute)) + ARENA_ALIGN - 1) /
+                       ARENA_ALIGN * ARENA_ALIGN;
     }
     weights_match_free(&m);
     return status;
 }
 
-Status weights_bind(const WeightFiles *f, const Bind *b, DType compute, Arena *region, const char *const *ignore, Error *e) {
+Status weights_bind(const WeightFiles *f, const Bind *b, DType compute, Arena *region,
+                    const char *const *ignore, Error *e) {
     WeightMatch m;
     TRY(weights_match(f, b, ignore, &m, e));
     Status status = report(f, b, &m, true, e);
