@@ -135,14 +135,22 @@ void check_spoil(Case *c, Buf *b) {
 
 /* --- rounding in double --- */
 
+static double power_of_two(int e) { /* normal range of a double: enough for every unit used here */
+    uint64_t bits = (uint64_t)(e + 1023) << 52;
+    double p;
+    memcpy(&p, &bits, 8);
+    return p;
+}
+
 double check_round(double v, DType t) {
     int digits = t == F32 ? 24 : t == BF16 ? 8 : t == F16 ? 11 : 0;
     int least = t == F16 ? -24 : t == BF16 ? -133 : -149;
     if (!digits || v == 0 || isnan(v) || isinf(v)) return v;
-    int e;
-    frexp(v, &e); /* |v| in [2^(e-1), 2^e) */
+    uint64_t bits;
+    memcpy(&bits, &v, 8);
+    int e = (int)(bits >> 52 & 0x7ff) - 1022; /* |v| in [2^(e-1), 2^e); subnormal doubles count as tiny */
     int unit = e - digits < least ? least : e - digits;
-    double r = ldexp(nearbyint(ldexp(v, -unit)), unit);
+    double r = nearbyint(v * power_of_two(-unit)) * power_of_two(unit);
     double limit = t == F16 ? 65520 : 0x1p128;
     return fabs(r) >= limit ? copysign(INFINITY, v) : r;
 }

@@ -1,3 +1,183 @@
+/* check_cases_linear.c - cases of linear, linear_many and linear_gelu.
+ *
+ * A sum in f32 may miss the fp64 value by twice what a plain sequential f32 loop loses on this case (its worst element,
+ * relative to the sum of magnitudes), plus four roundings for short sums, where the loop may happen to be exact. The
+ * result must lie between the contract's roundings of both ends of that interval, so a rounding too many or too few
+ * shows in BF16. Of tall products random rows are judged. */
 #include "check.h"
-const CaseSet CHECK_LINEAR[1];
-const int CHECK_LINEAR_COUNT = 0;
+
+#include <math.h>
+
+#define ARGS(type) type *a = (type *)(void *)&c->args
+
+static const DType KINDS[][3] = { /* x and y, stored, Weight.round */
+    {F32, F32, F32}, {F32, BF16, F32}, {F32, F16, F32}, {BF16, BF16, BF16}, {BF16, F32, BF16}, {BF16, F16, BF16}};
+enum { KIND_COUNT = 6, BIASES = 3 }; /* no bias, fused, after */
+
+/* Rows of NaN, infinities, zeros and denormals; no huge values, whose partial sums would overflow in some orders. */
+static void spoil_rows(Case *c, Buf *x, int64_t k) {
+    const float special[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 0x1p-130f};
+    for (int64_t row = 0; row < x->n / k; row++)
+        if (check_below(c, 3) == 0) x->v[row * k + check_below(c, k)] = special[check_below(c, 6)];
+}
+
+/* gelu_tanh of a BF16 or F32 value in double; *room: what f32 arithmetic may lose (F32 only; BF16 is a table). */
+static double gelu(double x, DType t, double *room) {
+    *room = 0;
+    if (t == BF16) return check_unary(UNARY_GELU_TANH, x);
+    double w = 0.7978845608028654 * (x + 0.044715 * x * x * x), th = tanh(w), y = 0.5 * x * (1 + th);
+    double slope = (1 - th * th) * fabs(w);
+    *room = 0.5 * fabs(x) * (10 * CHECK_U * (isnan(slope) ? 0 : slope) + 5 * CHECK_U) + 4 * CHECK_U * fabs(y);
+    return y;
+}
+
+static void expect_gelu(Buf *y, int64_t i, double want, double lo, double hi) {
+    DType t = y->view.dtype;
+    double room, more, w = gelu(want, t, &room), a = gelu(lo, t, &more), b = gelu(hi, t, &more);
+    double low = fmin(w, fmin(a, b)), high = fmax(w, fmax(a, b));
+    if (lo < -0.7518 && hi > -0.7518) low = fmin(low, -0.1700408); /* the only minimum */
+    check_between(y, i, check_r(w, t), check_r(low - room, t), check_r(high + room, t));
+}
+
+typedef struct Product {
+    const Buf *x, *w, *bias;
+    DType round;
+    int mode; /* BIAS_FUSED, BIAS_AFTER */
+    bool gelu;
+} Product;
+
+static void expect_product(Case *c, Buf *y, const Product *p) {
+    int64_t n = p->w->view.shape[0], k = p->w->view.shape[1], m = y->n / n, rows = m;
+    DType t = y->view.dtype;
+    while (rows > 2 && rows * n * k > 20000000) rows = (rows + 1) / 2;
+    if (rows > 64) rows = 64;
+    int64_t *row = check_alloc(c, (size_t)rows * sizeof *row);
+    for (int64_t r = 0; r < rows; r++) row[r] = rows == m ? r : r == 0 ? m - 1 : check_below(c, m);
+    if (rows < m) {
+        y->skipped = check_alloc(c, (size_t)y->n);
+        memset(y->skipped, 1, (size_t)y->n);
+    }
+    float *w = check_alloc(c, (size_t)(n * k) * sizeof *w), *naive = check_alloc(c, (size_t)(rows * n) * sizeof *naive);
+    double *ref = check_alloc(c, (size_t)(rows * n) * sizeof *ref), *size = check_alloc(c, (size_t)(rows * n) * sizeof *size);
+    for (int64_t i = 0; i < n * k; i++) w[i] = (float)check_round((double)p->w->v[i], p->round);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < n; j++) {
+            const float *xs = p->x->v + row[r] * k, *ws = w + j * k;
+            double sum = 0, magnitude = 0;
+            float plain = 0;
+            for (int64_t i = 0; i < k; i++) {
+                double v = (double)xs[i] * (double)ws[i];
+                sum += v;
+                magnitude += fabs(v);
+                plain += xs[i] * ws[i];
+            }
+            ref[r * n + j] = sum;
+            naive[r * n + j] = plain;
+            size[r * n + j] = magnitude + 0x1p-120;
+        }
+    double error = 2 * check_naive_error(rows * n, ref, naive, size) + 4 * CHECK_U;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < n; j++) {
+            int64_t i = r * n + j, at = row[r] * n + j;
+            double b = p->bias ? (double)p->bias->v[j] : 0, room = error * size[i], value[3];
+            if (p->mode == BIAS_FUSED) room += CHECK_U * fabs(b);
+            for (int s = 0; s < 3; s++) {
+                double sum = s == 1 ? ref[i] : ref[i] + (s - 1) * room; /* room may be infinite */
+                value[s] = !p->bias ? check_r(sum, t) : p->mode == BIAS_FUSED ? check_r(sum + b, t)
+                                                                             : check_r(check_r(sum, t) + b, t);
+            }
+            if (p->gelu) expect_gelu(y, at, value[1], value[0], value[2]);
+            else check_between(y, at, value[1], value[0], value[2]);
+            if (y->skipped) y->skipped[at] = 0;
+        }
+}
+
+static Status linear_then_gelu(Exec *x, const void *args) {
+    const Linear *a = args;
+    TRY(op_linear(x, a));
+    return op_act(x, &(Act){.y = a->y, .x = a->y, .kind = ACT_GELU_TANH});
+}
+
+/* --- linear, linear_gelu --- */
+
+static void make_linear(Case *c) {
+    static const int64_t shapes[][3] = { /* M, K, N */
+        {1, 1, 1}, {1, 3072, 1031}, {2, 64, 7}, {3, 768, 768}, {4, 128, 384}, {5, 256, 512}, {7, 3, 5}, {9, 4096, 129},
+        {16, 10240, 33}, {64, 128, 512}, {77, 768, 257}, {130, 129, 131}, {258, 2240, 96}, {300, 96, 300},
+        {600, 128, 512}, {33, 1, 64}, {576, 512, 128}};
+    enum { SHAPES = 17 };
+    ARGS(Linear);
+    const int64_t *s = shapes[c->index % SHAPES];
+    const DType *kind = KINDS[c->index / SHAPES % KIND_COUNT];
+    int bias_form = c->index / SHAPES / KIND_COUNT % BIASES;
+    int64_t m = check_dim(c, s[0], 9), k = check_dim(c, s[1], 150), n = check_dim(c, s[2], 40);
+    bool cube = m % 2 == 0 && c->index % 3 == 0; /* [2, M/2, .]: flattened to rows */
+    Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
+    Layout lw = kind[1] == kind[2] && check_below(c, 2) ? LAYOUT_DENSE : LAYOUT_UNALIGNED;
+    check_label(c, "M %lld K %lld N %lld, %s x %s rounded to %s, %s, x %s%s, w %s", (long long)m, (long long)k,
+                (long long)n, dtype_name(kind[0]), dtype_name(kind[1]), dtype_name(kind[2]),
+                (const char *const[]){"no bias", "bias fused", "bias after"}[bias_form], check_layout_name(lx),
+                cube ? " 3-d" : "", check_layout_name(lw));
+    Buf *x = cube ? check_in(c, "x", &a->x, kind[0], lx, SHAPE(2, m / 2, k)) : check_in(c, "x", &a->x, kind[0], lx, SHAPE(m, k));
+    Buf *w = check_weight(c, 0, kind[1], kind[2], lw, SHAPE(n, k));
+    Buf *bias = bias_form ? check_bias(c, 0, kind[0], n) : NULL;
+    Buf *y = cube ? check_out(c, "y", &a->y, kind[0], ly, SHAPE(2, m / 2, n)) : check_out(c, "y", &a->y, kind[0], ly, SHAPE(m, n));
+    a->w = &c->weight[0];
+    a->bias_mode = bias_form == 2 ? BIAS_AFTER : BIAS_FUSED;
+    c->flops = 2.0 * (double)m * (double)n * (double)k;
+    c->bench = c->flops > 4e6 && bias_form == 1 && (c->index / SHAPES % KIND_COUNT) % 3 == 0;
+    check_fill(c, x, 0.1, 1);
+    check_fill(c, w, 0, 1 / sqrt((double)k));
+    if (bias) check_fill(c, bias, 0, 1);
+    if (c->index % 5 == 4) spoil_rows(c, x, k);
+    if (c->op == OP_linear_gelu) c->twin = linear_then_gelu;
+    expect_product(c, y, &(Product){x, w, bias, kind[2], a->bias_mode, c->op == OP_linear_gelu});
+}
+
+/* --- linear_many --- */
+
+static Status one_by_one(Exec *x, const void *args) {
+    const LinearMany *a = args;
+    for (int i = 0; i < LINEAR_MANY_MAX; i++)
+        if (a->w[i]) TRY(op_linear(x, &(Linear){.y = a->y[i], .x = a->x, .w = a->w[i], .bias_mode = a->bias_mode}));
+    return OK;
+}
+
+static void make_linear_many(Case *c) {
+    static const int64_t shapes[][6] = { /* M, K, then N of each */
+        {1, 64, 1, 0, 0, 0}, {77, 768, 768, 768, 768, 0}, {64, 128, 128, 128, 128, 512}, {5, 300, 17, 3, 17, 0},
+        {512, 96, 320, 320, 0, 0}, {600, 128, 128, 128, 128, 512}, {3, 256, 64, 1024, 31, 7}};
+    enum { SHAPES = 7 };
+    ARGS(LinearMany);
+    const int64_t *s = shapes[c->index % SHAPES];
+    const DType *kind = KINDS[c->index / SHAPES % KIND_COUNT];
+    int bias_form = c->index / SHAPES / KIND_COUNT % BIASES;
+    int64_t m = check_dim(c, s[0], 9), k = check_dim(c, s[1], 150);
+    Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
+    check_label(c, "M %lld K %lld, %s x %s rounded to %s, bias form %d, x %s, N", (long long)m, (long long)k,
+                dtype_name(kind[0]), dtype_name(kind[1]), dtype_name(kind[2]), bias_form, check_layout_name(lx));
+    Buf *x = check_in(c, "x", &a->x, kind[0], lx, SHAPE(m, k));
+    check_fill(c, x, 0.1, 1);
+    a->bias_mode = bias_form == 2 ? BIAS_AFTER : BIAS_FUSED;
+    c->twin = one_by_one;
+    for (int i = 0; i < LINEAR_MANY_MAX && s[2 + i]; i++) {
+        int64_t n = check_dim(c, s[2 + i], 40);
+        Buf *w = check_weight(c, i, kind[1], kind[2], check_below(c, 2) ? LAYOUT_DENSE : LAYOUT_UNALIGNED, SHAPE(n, k));
+        Buf *bias = bias_form ? check_bias(c, i, kind[0], n) : NULL;
+        Buf *y = check_out(c, "y", &a->y[i], kind[0], check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, SHAPE(m, n));
+        a->w[i] = &c->weight[i];
+        check_fill(c, w, 0, 1 / sqrt((double)k));
+        if (bias) check_fill(c, bias, 0, 1);
+        check_label(c, " %lld", (long long)n);
+        c->flops += 2.0 * (double)m * (double)n * (double)k;
+        expect_product(c, y, &(Product){x, w, bias, kind[2], a->bias_mode, false});
+    }
+    c->bench = c->flops > 1e7 && bias_form == 1 && c->index / SHAPES % KIND_COUNT % 3 == 0;
+}
+
+const CaseSet CHECK_LINEAR[] = {
+    {OP_linear, 17 * KIND_COUNT * BIASES, make_linear},
+    {OP_linear_many, 7 * KIND_COUNT * BIASES, make_linear_many},
+    {OP_linear_gelu, 17 * KIND_COUNT * BIASES, make_linear},
+};
+const int CHECK_LINEAR_COUNT = sizeof CHECK_LINEAR / sizeof *CHECK_LINEAR;

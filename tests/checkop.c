@@ -25,6 +25,7 @@ typedef struct Options {
     long single;   /* -1: all cases */
     uint64_t seed;
     bool small, bench, verbose;
+    int threads;   /* OpenMP's own choice (OMP_NUM_THREADS) */
 } Options;
 
 /* A device with its table. The CUDA backend becomes the second row. */
@@ -54,6 +55,7 @@ typedef struct Bench {
     Ops ops;
     Error error;
     Exec x;
+    int threads;
 } Bench;
 
 static void set_threads(int n) {
@@ -66,7 +68,7 @@ static void set_threads(int n) {
 
 static int default_threads(void) {
 #ifdef _OPENMP
-    return omp_get_num_procs();
+    return omp_get_max_threads();
 #else
     return 1;
 #endif
@@ -126,13 +128,13 @@ static bool same_outputs(const Case *c, char **images, float **first, const char
 
 /* All checks of one case with one variant. */
 static bool check_variant(Bench *t, Case *c, char **images, float **first, char *text, size_t size) {
-    const int threads[] = {default_threads(), 1, 2, 3}, poison[] = {0x5a, 0xa5, 0x3c, 0x96};
+    const int threads[] = {t->threads, 1, 2, 3}, poison[] = {0x5a, 0xa5, 0x3c, 0x96};
     for (int run = -1; run < 4 + (c->twin != NULL); run++) {
         bool dry = run < 0, twin = run == 4;
         check_images(c, poison[run & 3]);
         t->error = (Error){0};
         if (place(t, c) != OK) WRONG("%.200s", t->error.text);
-        set_threads(dry || twin ? default_threads() : threads[run]);
+        set_threads(dry || twin ? t->threads : threads[run]);
         calls_free(&t->calls); /* scratch depends on the thread count: resolve again */
         t->x.dry = dry;
         t->scratch.peak = 0;
@@ -176,7 +178,7 @@ static void time_variant(Bench *t, Case *c, const char *variant) {
     double bytes = 0, best = 1e30, until = seconds() + 0.3;
     for (int k = 0; k < c->count; k++)
         bytes += (double)c->buf[k].n * (double)dtype_size(c->buf[k].view.dtype) * (c->buf[k].out && c->buf[k].v ? 2 : 1);
-    set_threads(default_threads());
+    set_threads(t->threads);
     t->x.dry = false;
     while (seconds() < until) {
         double start = seconds();
@@ -227,6 +229,7 @@ static void run_case(const CaseSet *set, const Options *o, int index, const Back
     if (!t) exit(99);
     Ops all;
     t->device = backend->device();
+    t->threads = o->threads;
     backend->table(&all);
     if (arena_open(&t->memory, &t->device, "case", total, &t->error) != OK ||
         arena_open(&t->scratch, &t->device, "scratch", (size_t)1 << 30, &t->error) != OK) {
@@ -344,7 +347,7 @@ static bool parse(int argc, char **argv, Options *o) {
 }
 
 int main(int argc, char **argv) {
-    Options o = {.program = argv[0], .single = -1, .seed = 1};
+    Options o = {.program = argv[0], .single = -1, .seed = 1, .threads = default_threads()};
     if (!parse(argc, argv, &o)) return usage(argv[0]);
     const struct { const CaseSet *set; int count; } groups[] = {
         {CHECK_MOVE, CHECK_MOVE_COUNT},     {CHECK_ELEMENTWISE, CHECK_ELEMENTWISE_COUNT},

@@ -93,28 +93,41 @@ static int64_t rel_bucket(int64_t offset, int64_t buckets, int32_t max_distance)
     return base + (far < n - 1 ? far : n - 1);
 }
 
+/* One bucket for every offset -(Q - 1) .. K - 1. */
+static size_t rel_bias_scratch(const Exec *x, const void *args) {
+    const RelBias *a = args;
+    (void)x;
+    return (size_t)(a->y.shape[1] + a->y.shape[2]) * sizeof(int32_t);
+}
+
 static Status rel_bias_cpu(Exec *x, const void *args) {
     RelBias a = *(const RelBias *)args;
     TRY(rows_want_float(x, OP_rel_bias, "y", a.y));
     if (!a.table || a.table->w.rank != 2 || !is_float(a.table->w.dtype))
         return fail(x->error, ERR_MODEL, "rel_bias: the table must be F32, BF16 or F16 [buckets, H]");
-    Tensor table = a.table->w;
+    Tensor table = a.table->w, column = {.data = table.data, .rank = 2, .dtype = table.dtype}; /* transposed */
     int64_t buckets = table.shape[0], heads = table.shape[1];
-    if (a.y.rank != 3 || a.y.shape[0] != heads || buckets < 4 || buckets % 4 || 4 * (int64_t)a.max_distance <= buckets)
+    if (a.y.rank != 3 || a.y.shape[0] != heads || buckets < 4 || buckets % 4 || buckets > ROWS_SPAN ||
+        4 * (int64_t)a.max_distance <= buckets)
         return fail(x->error, ERR_MODEL, "rel_bias: y must be [%lld, Q, K] and the distance %d above a quarter of the "
                     "%lld buckets", (long long)heads, (int)a.max_distance, (long long)buckets);
-    int64_t queries = a.y.shape[1];
+    int64_t queries = a.y.shape[1], keys = a.y.shape[2];
+    column.shape[0] = heads, column.shape[1] = buckets;
+    column.stride[0] = table.stride[1], column.stride[1] = table.stride[0];
+    int32_t *bucket = arena_push(x->scratch, rel_bias_scratch(x, args));
+    if (!bucket) return fail(x->error, ERR_MEMORY, "rel_bias: the scratch arena is too small");
+    for (int64_t i = 0; i < queries + keys - 1; i++)
+        bucket[i] = (int32_t)rel_bucket(i - (queries - 1), buckets, a.max_distance);
     Walk w = rows_walk(a.y);
 #pragma omp parallel for schedule(static) if (w.parallel)
     for (int64_t i = 0; i < w.count; i++) {
-        float v[ROWS_SPAN];
+        float v[ROWS_SPAN], values[ROWS_SPAN];
         Span s = rows_span(&w, i);
         int64_t head = s.row / queries, query = s.row % queries;
-        for (int64_t j = 0; j < s.n; j++) {
-            int64_t bucket = rel_bucket(s.first + j - query, buckets, a.max_distance);
-            rows_load(&v[j], &table, (Span){bucket, head, 1});
-        }
-        rows_round(v, s.n, a.table->round);
+        rows_load(values, &column, (Span){head, 0, buckets});
+        rows_round(values, buckets, a.table->round);
+        const int32_t *b = bucket + s.first - query + queries - 1;
+        for (int64_t j = 0; j < s.n; j++) v[j] = values[b[j]];
         rows_store(&a.y, s, v);
     }
     return OK;
@@ -168,5 +181,7 @@ static Status unpack_cpu(Exec *x, const void *args) {
 }
 
 #define IMPL(op_name) {.op = OP_##op_name, .name = "cpu", .run = op_name##_cpu}
-const Impl MOVE_CPU[] = {IMPL(copy), IMPL(embed), IMPL(rel_bias), IMPL(pack), IMPL(unpack)};
+const Impl MOVE_CPU[] = {IMPL(copy), IMPL(embed),
+                         {.op = OP_rel_bias, .name = "cpu", .run = rel_bias_cpu, .scratch = rel_bias_scratch},
+                         IMPL(pack), IMPL(unpack)};
 const int MOVE_CPU_COUNT = sizeof MOVE_CPU / sizeof *MOVE_CPU;

@@ -15,7 +15,7 @@
 enum {
     ROWS_SPAN = 1024,           /* a multiple of ROWS_LANES: reductions keep their order across spans */
     ROWS_LANES = 16,            /* partial sums of a reduction; element j of a row goes to lane j % 16 */
-    ROWS_PARALLEL_AT = 1 << 15, /* elements from which a second thread pays */
+    ROWS_PARALLEL_AT = 1 << 16, /* elements from which a second thread pays: some 15 us of the cheapest op */
 };
 
 typedef struct Walk {
