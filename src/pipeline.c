@@ -266,7 +266,8 @@ static Status make_plan(Pipeline *p, Prepared *r, Plan *plan, Error *e) {
     if (!p->bound) TRY(bind_parts(p, &p->dry, NULL, e));
     for (int i = 0; i < m->parts; i++) {
         Part *part = &m->part[i];
-        TRY(weights_measure(part->files, &part->bind, part->dtype, &plan->part[i].region, &plan->part[i].mapped, e));
+        TRY(weights_measure(part->files, &part->bind, part->dtype, &p->device, &plan->part[i].region,
+                            &plan->part[i].mapped, e));
     }
     Arena work, scratch;
     TRY(arena_open(&work, &p->dry, "work", DRY_CAPACITY, e));

@@ -238,7 +238,7 @@ static inline Status golden_bound(Golden *g, GoldenPart part, GoldenModel *m, We
     if (part == PART_T5) te_t5_bind(&m->t5, files, b);
     if (part == PART_DIT) dit_flux_bind(&m->dit, b);
     if (part == PART_VAE) vae_kl_bind(&m->vae, b);
-    TRY(weights_measure(files, b, dtype, &bytes, &mapped, e));
+    TRY(weights_measure(files, b, dtype, NULL, &bytes, &mapped, e));
     TRY(arena_open(region, &g->device, "weights", bytes ? bytes : 1, e));
     TRY(weights_bind(files, b, dtype, region, part == PART_VAE ? IGNORE : NULL, e));
     for (g->item = 0; g->item < items; g->item++) {

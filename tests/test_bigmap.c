@@ -148,7 +148,7 @@ int main(void) {
     size_t bytes = 0, mapped = 0;
     ops_cpu(&ops);
     expect_ok(weights_open(dir, &files, &e), &e);
-    expect_ok(weights_measure(files, &rows, F32, &bytes, &mapped, &e), &e);
+    expect_ok(weights_measure(files, &rows, F32, NULL, &bytes, &mapped, &e), &e);
     expect(mapped >= 8000000000u - 100000000u && bytes < 10000000);
     expect_ok(arena_open(&region, &cpu, "weights", bytes, &e), &e);
     expect_ok(arena_open(&work, &cpu, "work", 64 << 20, &e), &e);

@@ -214,7 +214,7 @@ static void transforms(const char *base, DType disk, DType compute) {
     Device cpu = device_cpu(), dry = device_dry();
     Arena real, plan;
     expect_ok(weights_open(dir, &f, &e), &e);
-    expect_ok(weights_measure(f, &b, compute, &region, &mapped, &e), &e);
+    expect_ok(weights_measure(f, &b, compute, NULL, &region, &mapped, &e), &e);
     expect(mapped == (20 + 10 + 6) *
                          s); /* lin, part, sq: plain matrices; 7 tensors are copied, each 256 bytes at most */
     expect(region == 7 * ARENA_ALIGN);
@@ -282,7 +282,7 @@ static void long_copy(const char *base) {
     Arena region;
     size_t bytes, mapped;
     expect_ok(weights_open(dir, &f, &e), &e);
-    expect_ok(weights_measure(f, &b, BF16, &bytes, &mapped, &e), &e);
+    expect_ok(weights_measure(f, &b, BF16, NULL, &bytes, &mapped, &e), &e);
     expect_ok(arena_open(&region, &cpu, "weights", bytes, &e), &e);
     expect_ok(weights_bind(f, &b, BF16, &region, NULL, &e), &e);
     int wrong = 0;
@@ -332,7 +332,7 @@ static void faults(const char *base) {
     for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++)
         expect_status(weights_bind(f, &b, BF16, &region, NULL, &e), ERR_MODEL, PARTS[i], &e);
     expect(a.w.rank == 0); /* nothing is bound after a fault */
-    expect_status(weights_measure(f, &b, BF16, &bytes, &mapped, &e), ERR_MODEL, "6 missing", &e);
+    expect_status(weights_measure(f, &b, BF16, NULL, &bytes, &mapped, &e), ERR_MODEL, "6 missing", &e);
     expect(!strstr(e.text, "not part of"));
     const char *ignore[] = {"buffer.", "extra.a", NULL};
     expect_status(weights_bind(f, &b, BF16, &region, ignore, &e), ERR_MODEL,

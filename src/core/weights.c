@@ -309,8 +309,8 @@ static Status place(const WeightFiles *f, const BindRow *r, int at, DType comput
                                                : OK;
 }
 
-Status weights_measure(const WeightFiles *f, const Bind *b, DType compute, size_t *region, size_t *mapped,
-                       Error *e) {
+Status weights_measure(const WeightFiles *f, const Bind *b, DType compute, const Device *device, size_t *region,
+                       size_t *mapped, Error *e) {
     WeightMatch m;
     TRY(weights_match(f, b, NULL, &m, e));
     Status status = report(f, b, &m, false, e);
@@ -319,7 +319,7 @@ Status weights_measure(const WeightFiles *f, const Bind *b, DType compute, size_
         const BindRow *r = &b->rows[i];
         if (m.tensor[i] < 0) continue;
         Tensor src = source(f, r, m.tensor[i]);
-        if (stays_mapped(r, NULL))
+        if (stays_mapped(r, device))
             *mapped += tensor_bytes(src);
         else
             *region += (tensor_bytes(destination(src, r->transform, compute)) + ARENA_ALIGN - 1) /

@@ -108,9 +108,10 @@ typedef struct WeightMatch {
 Status weights_match(const WeightFiles *f, const Bind *b, const char *const *ignore, WeightMatch *out, Error *e);
 void weights_match_free(WeightMatch *m);
 
-/* Bytes of region that weights_bind will use for these rows with this compute dtype (the plan), and bytes that stay mapped
- * and are only read: the CPU's split, where plain matrices are not copied. Fails on missing and mis-shaped tensors. */
-Status weights_measure(const WeightFiles *f, const Bind *b, DType compute, size_t *region, size_t *mapped, Error *e);
+/* Bytes of region that weights_bind will use on this device for these rows with this compute dtype (the plan), and bytes
+ * that stay mapped and are only read (cpu: plain matrices are not copied). Fails on missing and mis-shaped tensors. */
+Status weights_measure(const WeightFiles *f, const Bind *b, DType compute, const Device *device, size_t *region,
+                       size_t *mapped, Error *e);
 /* Resolves every row; copies what must be copied into region (device of the arena). Names every missing, mis-shaped and
  * unused tensor in one message (the first few of each, then a count). Unused tensors listed in `ignore` (NULL, or
  * NULL-ended prefixes of full on-disk names) are fine. Weights are BF16, F16 or F32 on disk; others are refused by name.

@@ -96,12 +96,15 @@ template <typename To> bool embed_from(Exec *x, const Embed *a) {
     bool round = t->round == BF16;
     cudaStream_t s = x->cuda->stream;
     To *y = (To *)a->y.data;
+#define LAUNCH(From)                                                                                     \
+    k_embed<<<tokens, THREADS, 0, s>>>(y, a->y.stride[0], ids, (const From *)t->w.data, d, vocab, round)
     switch (t->w.dtype) {
-    case F32: k_embed<<<tokens, THREADS, 0, s>>>(y, a->y.stride[0], ids, (const float *)t->w.data, d, vocab, round); return true;
-    case BF16: k_embed<<<tokens, THREADS, 0, s>>>(y, a->y.stride[0], ids, (const __nv_bfloat16 *)t->w.data, d, vocab, round); return true;
-    case F16: k_embed<<<tokens, THREADS, 0, s>>>(y, a->y.stride[0], ids, (const __half *)t->w.data, d, vocab, round); return true;
+    case F32: LAUNCH(float); return true;
+    case BF16: LAUNCH(__nv_bfloat16); return true;
+    case F16: LAUNCH(__half); return true;
     default: return false;
     }
+#undef LAUNCH
 }
 
 Status embed_cuda(Exec *x, const void *args) {
@@ -143,8 +146,8 @@ template <typename To> bool rel_bias_from(Exec *x, const RelBias *a) {
     To *y = (To *)a->y.data;
     bool round = t->round == BF16;
 #define LAUNCH(From)                                                                                     \
-    k_rel_bias<<<blocks_for(q * k), THREADS, 0, x->cuda->stream>>>(y, (const From *)t->w.data, q, k, heads, buckets, span, s[0], \
-                                                                   s[1], s[2], round)
+    k_rel_bias<<<blocks_for(q * k), THREADS, 0, x->cuda->stream>>>(y, (const From *)t->w.data, q, k, heads, buckets, span, \
+                                                                   s[0], s[1], s[2], round)
     switch (t->w.dtype) {
     case F32: LAUNCH(float); return true;
     case BF16: LAUNCH(__nv_bfloat16); return true;
@@ -182,8 +185,9 @@ Status pack_run(Exec *x, Tensor packed, Tensor plain, bool channels_last, const 
         return fail(x->error, ERR_MODEL, "%s: dtypes %s and %s", op, dtype_name(packed.dtype), dtype_name(plain.dtype));
     if (!n) return OK;
 #define LAUNCH(T)                                                                                        \
-    k_pack<<<blocks_for(n), THREADS, 0, x->cuda->stream>>>((T *)packed.data, packed.stride[0], packed.stride[1], (T *)plain.data, \
-                                                           plain.stride[dc], plain.stride[dy], plain.stride[dx], c, h, w, channels_last)
+    k_pack<<<blocks_for(n), THREADS, 0, x->cuda->stream>>>((T *)packed.data, packed.stride[0], packed.stride[1], \
+                                                           (T *)plain.data, plain.stride[dc], plain.stride[dy],  \
+                                                           plain.stride[dx], c, h, w, channels_last)
     if (dtype_size(plain.dtype) == 2) LAUNCH(uint16_t);
     else LAUNCH(uint32_t);
 #undef LAUNCH
