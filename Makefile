@@ -74,9 +74,10 @@ $(BUILD)/%.cu.o: %.cu $(BUILD)/flags | $(BUILD)/packages
 	@echo "  NVCC $<"
 	$(Q)$(NVCC) $(NVFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
-# checkop: the harness, its model and the case generators of every group of ops
-CHECKOBJ := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/check*.c)))
-$(BUILD)/tests/checkop: $(CHECKOBJ) $(LIBOBJ)
+# checkop: the harness, its model and the case generators; it needs the ops alone.
+CHECKOBJ := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/check*.c))) \
+            $(filter $(BUILD)/src/ops.o $(BUILD)/src/core/% $(BUILD)/src/kernels/%,$(LIBOBJ))
+$(BUILD)/tests/checkop: $(CHECKOBJ)
 	@echo "  LD  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS)
 

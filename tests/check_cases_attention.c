@@ -1,3 +1,176 @@
+/* check_cases_attention.c - cases of attention and attention_eager.
+ *
+ * The reference is the formula in double. A plain same-precision computation with the contract's roundings is run
+ * beside it; its worst error, relative to sum(p |v|), doubled, plus half an ulp of the result and four roundings of
+ * an f32, is what an implementation may miss the reference by. */
 #include "check.h"
-const CaseSet CHECK_ATTENTION[1];
-const int CHECK_ATTENTION_COUNT = 0;
+
+#include <math.h>
+
+#define ARGS(type) type *a = (type *)(void *)&c->args
+
+typedef struct Problem {
+    const Buf *q, *k, *v, *bias;
+    int64_t tq, tk, heads, kv_heads, e;
+    double scale;
+    bool causal, eager;
+    DType t;
+} Problem;
+
+static bool drops(const Problem *p, int64_t i, int64_t j) { return p->causal && j > i; }
+
+/* One query row of one head in double: p[tk] and, per element, the sum and the sum of magnitudes. */
+static void exact_row(const Problem *p, int64_t head, int64_t i, double *prob, double *out, double *size) {
+    int64_t kv = head / (p->heads / p->kv_heads);
+    const float *q = p->q->v + (i * p->heads + head) * p->e;
+    double top = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < p->tk; j++) {
+        const float *k = p->k->v + (j * p->kv_heads + kv) * p->e;
+        double s = 0;
+        for (int64_t d = 0; d < p->e; d++) s += (double)q[d] * (double)k[d];
+        s *= p->scale;
+        if (p->bias) s += (double)p->bias->v[(head * p->tq + i) * p->tk + j];
+        prob[j] = drops(p, i, j) ? -INFINITY : s;
+        top = fmax(top, prob[j]);
+    }
+    for (int64_t j = 0; j < p->tk; j++) sum += prob[j] = exp(prob[j] - top);
+    for (int64_t d = 0; d < p->e; d++) {
+        out[d] = 0;
+        size[d] = 0x1p-120;
+        for (int64_t j = 0; j < p->tk; j++) {
+            double x = prob[j] / sum * (double)p->v->v[(j * p->kv_heads + kv) * p->e + d];
+            out[d] += x;
+            size[d] += fabs(x);
+        }
+    }
+}
+
+/* The same in f32 loops, narrowed where the contract narrows. */
+static void naive_row(const Problem *p, int64_t head, int64_t i, float *prob, float *out) {
+    int64_t kv = head / (p->heads / p->kv_heads);
+    const float *q = p->q->v + (i * p->heads + head) * p->e;
+    float top = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < p->tk; j++) {
+        const float *k = p->k->v + (j * p->kv_heads + kv) * p->e;
+        float s = 0;
+        for (int64_t d = 0; d < p->e; d++) s += q[d] * k[d];
+        if (p->eager) s = (float)check_round((double)s, p->t);
+        s *= (float)p->scale;
+        if (p->eager) s = (float)check_round((double)s, p->t);
+        if (p->bias) s = (float)check_r((double)s + (double)p->bias->v[(head * p->tq + i) * p->tk + j], p->t);
+        prob[j] = drops(p, i, j) ? -INFINITY : s;
+        top = fmaxf(top, prob[j]);
+    }
+    for (int64_t j = 0; j < p->tk; j++) sum += prob[j] = expf(prob[j] - top);
+    for (int64_t j = 0; j < p->tk; j++) prob[j] = (float)check_round((double)(p->eager ? prob[j] / sum : prob[j]), p->t);
+    for (int64_t d = 0; d < p->e; d++) {
+        float o = 0;
+        for (int64_t j = 0; j < p->tk; j++) o += prob[j] * p->v->v[(j * p->kv_heads + kv) * p->e + d];
+        out[d] = p->eager ? o : o / sum;
+    }
+}
+
+static void expect_attention(Case *c, Buf *o, const Problem *p) {
+    /* whole rows of (query, head), all of them or a sample of a few hundred */
+    int64_t all = p->tq * p->heads, rows = all;
+    while (rows > 16 && rows * p->tk * p->e > 6000000) rows = (rows + 1) / 2;
+    if (rows < all) {
+        o->skipped = check_alloc(c, (size_t)o->n);
+        memset(o->skipped, 1, (size_t)o->n);
+    }
+    int64_t *row = check_alloc(c, (size_t)rows * sizeof *row);
+    double *prob = check_alloc(c, (size_t)p->tk * 8), *ref = check_alloc(c, (size_t)(rows * p->e) * 8);
+    double *size = check_alloc(c, (size_t)(rows * p->e) * 8);
+    float *prob_f = check_alloc(c, (size_t)p->tk * 4), *naive = check_alloc(c, (size_t)(rows * p->e) * 4);
+    for (int64_t r = 0; r < rows; r++) {
+        row[r] = rows == all ? r : r == 0 ? all - 1 : check_below(c, all);
+        exact_row(p, row[r] % p->heads, row[r] / p->heads, prob, ref + r * p->e, size + r * p->e);
+        naive_row(p, row[r] % p->heads, row[r] / p->heads, prob_f, naive + r * p->e);
+    }
+    double error = 2 * check_naive_error(rows * p->e, ref, naive, size) + 4 * CHECK_U;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t d = 0; d < p->e; d++) {
+            int64_t i = r * p->e + d, at = row[r] * p->e + d;
+            double room = error * size[i];
+            check_within(o, at, check_r(ref[i], p->t), room + 2 * check_half_ulp(fabs(ref[i]) + room, p->t));
+            if (o->skipped) o->skipped[at] = 0;
+        }
+}
+
+static const int64_t SIZES[][5] = { /* Tq, Tk, H, Hk, E */
+    {1, 1, 1, 1, 64}, {77, 77, 12, 12, 64}, {13, 13, 3, 3, 24}, {600, 600, 1, 1, 128}, {33, 65, 4, 2, 128},
+    {64, 64, 24, 24, 128}, {5, 130, 2, 1, 16}, {256, 256, 1, 1, 512}, {129, 129, 8, 2, 96}, {130, 7, 2, 2, 40}};
+enum { SIZE_COUNT = 10 };
+
+static void make_inputs(Case *c, Problem *p, Tensor *o, Tensor *q, Tensor *k, Tensor *v, Buf **out) {
+    const int64_t *s = SIZES[c->index % SIZE_COUNT];
+    *p = (Problem){.t = c->index / SIZE_COUNT % 2 ? BF16 : F32, .heads = s[2], .kv_heads = s[3], .e = s[4]};
+    p->tq = check_dim(c, s[0], 19);
+    p->tk = check_dim(c, s[1], s[0] == s[1] ? 19 : 23);
+    Layout lq = check_layout(c), lk = check_layout(c), lo = check_layout(c);
+    check_label(c, "%s, queries %lld keys %lld heads %lld/%lld of %lld, q %s, k v %s", dtype_name(p->t), (long long)p->tq,
+                (long long)p->tk, (long long)s[2], (long long)s[3], (long long)s[4], check_layout_name(lq),
+                check_layout_name(lk));
+    Buf *bq = check_in(c, "q", q, p->t, lq, SHAPE(p->tq, p->heads, p->e));
+    Buf *bk = check_in(c, "k", k, p->t, lk, SHAPE(p->tk, p->kv_heads, p->e));
+    Buf *bv = check_in(c, "v", v, p->t, lk, SHAPE(p->tk, p->kv_heads, p->e));
+    *out = check_out(c, "o", o, p->t, lo, SHAPE(p->tq, p->heads, p->e));
+    p->q = bq, p->k = bk, p->v = bv;
+    p->scale = 1 / sqrt((double)p->e);
+    c->flops = 4.0 * (double)(p->tq * p->tk * p->heads * p->e);
+}
+
+/* Logits of standard deviation 3, values around 0.3 so that a lost row or a wrong normalisation shows. */
+static void fill_inputs(Case *c, const Problem *p, double scale) {
+    double deviation = sqrt(3 / (scale * sqrt((double)p->e)));
+    check_fill(c, (Buf *)(uintptr_t)p->q, 0, deviation);
+    check_fill(c, (Buf *)(uintptr_t)p->k, 0, deviation);
+    check_fill(c, (Buf *)(uintptr_t)p->v, 0.3, 1);
+}
+
+static void make_attention(Case *c) {
+    ARGS(Attention);
+    Problem p;
+    Buf *o;
+    make_inputs(c, &p, &a->o, &a->q, &a->k, &a->v, &o);
+    p.causal = c->index / SIZE_COUNT / 2 % 2 && p.tq == p.tk;
+    a->scale = (float)p.scale;
+    a->mask = p.causal ? MASK_CAUSAL : MASK_NONE;
+    check_label(c, "%s", p.causal ? ", causal" : "");
+    c->bench = c->flops > 1e7 && !p.causal;
+    fill_inputs(c, &p, p.scale);
+    if (c->index / SIZE_COUNT / 4 == 1) { /* a query of NaN, and a logit far above the others */
+        Buf *q = (Buf *)(uintptr_t)p.q;
+        q->v[check_below(c, q->n)] = NAN;
+        for (int64_t d = 0; d < p.e; d++) q->v[(q->n / p.e - 1) * p.e + d] *= 16;
+    }
+    expect_attention(c, o, &p);
+}
+
+static void make_attention_eager(Case *c) {
+    ARGS(AttentionEager);
+    Problem p;
+    Buf *o;
+    make_inputs(c, &p, &a->o, &a->q, &a->k, &a->v, &o);
+    int form = c->index / SIZE_COUNT / 2 % 3; /* CLIP: scale and causal; T5: bias, no scale; plain: VAE */
+    p.eager = true;
+    p.causal = form == 0 && p.tq == p.tk;
+    if (form == 1) p.scale = 1;
+    a->scale = (float)p.scale;
+    a->mask = p.causal ? MASK_CAUSAL : MASK_NONE;
+    check_label(c, "%s", p.causal ? ", causal" : form == 1 ? ", bias" : "");
+    c->bench = c->flops > 1e7;
+    fill_inputs(c, &p, p.scale);
+    if (form == 1) {
+        Buf *bias = check_in(c, "bias", &a->bias, p.t, check_layout(c), SHAPE(p.heads, p.tq, p.tk));
+        check_fill(c, bias, 0, 2);
+        p.bias = bias;
+    }
+    expect_attention(c, o, &p);
+}
+
+const CaseSet CHECK_ATTENTION[] = {
+    {OP_attention, SIZE_COUNT * 8, make_attention},
+    {OP_attention_eager, SIZE_COUNT * 6, make_attention_eager},
+};
+const int CHECK_ATTENTION_COUNT = sizeof CHECK_ATTENTION / sizeof *CHECK_ATTENTION;

@@ -1,3 +1,207 @@
+/* check_cases_conv.c - cases of conv2d, upsample_conv, groupnorm and groupnorm_silu.
+ *
+ * Judged like the products: fp64 sums with the reach of twice a plain f32 loop's error, then the contract's roundings
+ * on both ends of the interval. Of large pictures random pixels are judged. */
 #include "check.h"
-const CaseSet CHECK_CONV[1];
-const int CHECK_CONV_COUNT = 0;
+
+#include <math.h>
+
+#define ARGS(type) type *a = (type *)(void *)&c->args
+
+/* --- convolutions --- */
+
+typedef struct Geometry {
+    int64_t h, w, cin, cout, k, stride, top, left, bottom, right;
+} Geometry;
+
+static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf *bias, DType round, const Geometry *g,
+                        bool doubled) {
+    int64_t oh = y->view.shape[0], ow = y->view.shape[1], taps = g->k * g->k * g->cin, all = oh * ow, n = all;
+    DType t = y->view.dtype;
+    while (n > 4 && n * taps * g->cout > 12000000) n = (n + 1) / 2;
+    if (n < all) {
+        y->skipped = check_alloc(c, (size_t)y->n);
+        memset(y->skipped, 1, (size_t)y->n);
+    }
+    float *weight = check_alloc(c, (size_t)w->n * sizeof *weight), *naive = check_alloc(c, (size_t)(n * g->cout) * 4);
+    double *ref = check_alloc(c, (size_t)(n * g->cout) * 8), *size = check_alloc(c, (size_t)(n * g->cout) * 8);
+    int64_t *pixel = check_alloc(c, (size_t)n * sizeof *pixel);
+    for (int64_t i = 0; i < w->n; i++) weight[i] = (float)check_round((double)w->v[i], round);
+    for (int64_t p = 0; p < n; p++) {
+        pixel[p] = n == all ? p : p == 0 ? all - 1 : p == 1 ? 0 : check_below(c, all);
+        int64_t py = pixel[p] / ow, px = pixel[p] % ow;
+        for (int64_t o = 0; o < g->cout; o++) {
+            double sum = 0, magnitude = 0x1p-120;
+            float plain = 0;
+            for (int64_t ky = 0; ky < g->k; ky++)
+                for (int64_t kx = 0; kx < g->k; kx++) {
+                    int64_t iy = py * g->stride - g->top + ky, ix = px * g->stride - g->left + kx;
+                    if (iy < 0 || ix < 0 || iy >= (doubled ? 2 : 1) * g->h || ix >= (doubled ? 2 : 1) * g->w) continue;
+                    if (doubled) iy /= 2, ix /= 2;
+                    const float *xs = x->v + (iy * g->w + ix) * g->cin, *ws = weight + ((o * g->k + ky) * g->k + kx) * g->cin;
+                    for (int64_t i = 0; i < g->cin; i++) {
+                        double v = (double)xs[i] * (double)ws[i];
+                        sum += v;
+                        magnitude += fabs(v);
+                        plain += xs[i] * ws[i];
+                    }
+                }
+            ref[p * g->cout + o] = sum;
+            size[p * g->cout + o] = magnitude;
+            naive[p * g->cout + o] = plain;
+        }
+    }
+    double error = 2 * check_naive_error(n * g->cout, ref, naive, size) + 4 * CHECK_U;
+    for (int64_t i = 0; i < n * g->cout; i++) {
+        int64_t at = pixel[i / g->cout] * g->cout + i % g->cout;
+        double room = error * size[i], value[3];
+        for (int s = 0; s < 3; s++) {
+            value[s] = check_r(s == 1 ? ref[i] : ref[i] + (s - 1) * room, t);
+            if (bias) value[s] = check_r(value[s] + (double)bias->v[i % g->cout], t);
+        }
+        check_between(y, at, value[1], value[0], value[2]);
+        if (y->skipped) y->skipped[at] = 0;
+    }
+}
+
+static void make_conv(Case *c) {
+    static const Geometry shapes[] = { /* picture, channels, kernel, stride, pads */
+        {1, 1, 1, 1, 1, 1, 0, 0, 0, 0}, {7, 5, 3, 4, 3, 1, 1, 1, 1, 1},      {16, 16, 16, 64, 3, 1, 1, 1, 1, 1},
+        {9, 11, 96, 32, 3, 1, 1, 1, 1, 1}, {16, 16, 512, 64, 3, 1, 1, 1, 1, 1}, {32, 32, 64, 3, 3, 1, 1, 1, 1, 1},
+        {12, 10, 32, 48, 1, 1, 0, 0, 0, 0}, {17, 13, 20, 24, 3, 2, 0, 0, 1, 1}, {64, 48, 32, 32, 3, 1, 1, 1, 1, 1},
+        {1, 40, 8, 8, 3, 1, 1, 1, 1, 1}, {128, 128, 8, 8, 3, 1, 1, 1, 1, 1}};
+    static const DType kinds[][3] = {{F32, F32, F32}, {BF16, BF16, BF16}, {F32, BF16, F32}, {BF16, F32, BF16}};
+    enum { SHAPES = 11 };
+    ARGS(Conv2d);
+    bool doubled = c->op == OP_upsample_conv;
+    Geometry g = shapes[c->index % SHAPES];
+    const DType *kind = kinds[c->index / SHAPES % 4];
+    bool biased = c->index / SHAPES / 4 == 0;
+    g.h = check_dim(c, g.h, 9);
+    g.w = check_dim(c, g.w, 9);
+    g.cin = check_dim(c, g.cin, 20);
+    g.cout = check_dim(c, g.cout, 12);
+    if (doubled) g.k = 3, g.stride = 1, g.top = g.left = g.bottom = g.right = 1;
+    int64_t scale = doubled ? 2 : 1, oh = (g.h * scale + g.top + g.bottom - g.k) / g.stride + 1;
+    int64_t ow = (g.w * scale + g.left + g.right - g.k) / g.stride + 1;
+    Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
+    check_label(c, "%lldx%lld, %lld to %lld channels, kernel %lld stride %lld, %s x %s, %s, x %s y %s", (long long)g.h,
+                (long long)g.w, (long long)g.cin, (long long)g.cout, (long long)g.k, (long long)g.stride,
+                dtype_name(kind[0]), dtype_name(kind[1]), biased ? "bias" : "no bias", check_layout_name(lx),
+                check_layout_name(ly));
+    Buf *x = check_in(c, "x", &a->x, kind[0], lx, SHAPE(g.h, g.w, g.cin));
+    Buf *w = check_weight(c, 0, kind[1], kind[2], LAYOUT_DENSE, SHAPE(g.cout, g.k, g.k, g.cin));
+    Buf *bias = biased ? check_bias(c, 0, kind[0], g.cout) : NULL;
+    Buf *y = check_out(c, "y", &a->y, kind[0], ly, SHAPE(oh, ow, g.cout));
+    a->w = &c->weight[0];
+    a->stride = (int32_t)g.stride;
+    a->pad_top = (int32_t)g.top, a->pad_left = (int32_t)g.left;
+    a->pad_bottom = (int32_t)g.bottom, a->pad_right = (int32_t)g.right;
+    c->flops = 2.0 * (double)(oh * ow * g.cout) * (double)(g.k * g.k * g.cin);
+    c->bench = c->flops > 1e7 && biased && c->index / SHAPES % 4 < 2;
+    check_fill(c, x, 0.2, 1);
+    check_fill(c, w, 0, 1 / sqrt((double)(g.k * g.k * g.cin)));
+    if (bias) check_fill(c, bias, 0, 1);
+    if (c->index % 6 == 5) x->v[check_below(c, x->n)] = c->index % 4 ? NAN : INFINITY;
+    expect_conv(c, y, x, w, bias, kind[2], &g, doubled);
+}
+
+/* --- group norm --- */
+
+/* One group: n = (x - mean) / sqrt(var + eps) in double, and the reach of f32 statistics. */
+static double group_error(const Buf *x, int64_t channels, int64_t first, int64_t count, double eps, double *mean, double *r) {
+    int64_t pixels = x->n / channels;
+    double sum = 0, square = 0, worst = 0;
+    float plain = 0, plain_square = 0;
+    for (int64_t p = 0; p < pixels; p++)
+        for (int64_t i = first; i < first + count; i++) {
+            sum += (double)x->v[p * channels + i];
+            plain += x->v[p * channels + i];
+        }
+    double total = (double)(pixels * count);
+    *mean = sum / total;
+    plain /= (float)total;
+    for (int64_t p = 0; p < pixels; p++)
+        for (int64_t i = first; i < first + count; i++) {
+            double d = (double)x->v[p * channels + i] - *mean;
+            float f = x->v[p * channels + i] - plain;
+            square += d * d;
+            plain_square += f * f;
+        }
+    *r = 1 / sqrt(square / total + eps);
+    float plain_r = 1 / sqrtf(plain_square / (float)total + (float)eps);
+    for (int64_t p = 0; p < pixels; p++)
+        for (int64_t i = first; i < first + count; i++) {
+            double v = (double)x->v[p * channels + i];
+            double e = fabs((double)((x->v[p * channels + i] - plain) * plain_r) - (v - *mean) * *r);
+            e /= (fabs(v) + fabs(*mean)) * *r;
+            if (isfinite(e) && e > worst) worst = e;
+        }
+    return 2 * worst + 4 * CHECK_U;
+}
+
+static Status norm_then_silu(Exec *x, const void *args) {
+    const GroupNorm *a = args;
+    TRY(op_groupnorm(x, a));
+    return op_act(x, &(Act){.y = a->y, .x = a->y, .kind = ACT_SILU});
+}
+
+/* silu has one minimum, at -1.2785; elsewhere it is monotone. */
+static void expect_silu(Buf *y, int64_t i, const double *z, DType t) {
+    double v[3], room = 0;
+    for (int s = 0; s < 3; s++) {
+        v[s] = t == BF16 ? check_unary(UNARY_SILU, z[s]) : z[s] / (1 + exp(-z[s]));
+        if (t == F32) room = fmax(room, 6 * CHECK_U * fabs(v[s]));
+    }
+    double low = fmin(v[1], fmin(v[0], v[2])), high = fmax(v[1], fmax(v[0], v[2]));
+    if (fmin(z[0], z[2]) < -1.2785 && fmax(z[0], z[2]) > -1.2784) low = fmin(low, t == BF16 ? -0.279296875 : -0.2784646);
+    check_between(y, i, check_r(v[1], t), low - room, high + room);
+}
+
+static void make_groupnorm(Case *c) {
+    static const int64_t shapes[][4] = { /* Y, X, C, groups */
+        {1, 1, 4, 2}, {16, 16, 64, 32}, {9, 11, 96, 32}, {16, 16, 512, 32}, {64, 48, 128, 32}, {5, 7, 6, 3},
+        {33, 17, 32, 32}, {8, 8, 40, 1}, {128, 128, 32, 8}};
+    static const double mean[] = {0.3, 50, 0, 0}, deviation[] = {1.5, 1, 0, 2};
+    enum { SHAPES = 9 };
+    ARGS(GroupNorm);
+    const int64_t *s = shapes[c->index % SHAPES];
+    DType t = c->index / SHAPES % 2 ? BF16 : F32;
+    int kind = c->index / SHAPES / 2;
+    int64_t h = check_dim(c, s[0], 9), w = check_dim(c, s[1], 9), ch = s[2], count = ch / s[3];
+    Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
+    check_label(c, "%s %lldx%lld, %lld channels in %lld groups, mean %g deviation %g, x %s", dtype_name(t), (long long)h,
+                (long long)w, (long long)ch, (long long)s[3], mean[kind], deviation[kind], check_layout_name(lx));
+    Buf *x = check_in(c, "x", &a->x, t, lx, SHAPE(h, w, ch)), *y = x;
+    Buf *weight = check_in(c, "w", &a->w, t, LAYOUT_DENSE, SHAPE(ch)), *bias = check_in(c, "b", &a->b, t, LAYOUT_DENSE, SHAPE(ch));
+    if (check_below(c, 3) == 0) check_in_place(c, x, &a->y), check_label(c, ", in place");
+    else y = check_out(c, "y", &a->y, t, ly, SHAPE(h, w, ch));
+    a->eps = 1e-6f;
+    a->groups = (int32_t)s[3];
+    c->bench = kind == 0 && h * w * ch > 100000;
+    check_fill(c, x, mean[kind], deviation[kind]);
+    check_fill(c, weight, 1, 0.3);
+    check_fill(c, bias, 0, 0.2);
+    if (kind == 3) x->v[check_below(c, x->n)] = NAN;
+    bool silu = c->op == OP_groupnorm_silu;
+    if (silu && t == BF16) c->twin = y == x ? NULL : norm_then_silu; /* F32: another exp, not the same bits */
+    for (int64_t g = 0; g < s[3]; g++) {
+        double m, r, error = group_error(x, ch, g * count, count, (double)a->eps, &m, &r);
+        for (int64_t p = 0; p < h * w; p++)
+            for (int64_t i = g * count; i < (g + 1) * count; i++) {
+                double v = (double)x->v[p * ch + i], n = (v - m) * r, f = (double)weight->v[i], b = (double)bias->v[i], z[3];
+                double room = error * (fabs(v) + fabs(m)) * r * fabs(f) + 3 * CHECK_U * (fabs(n * f) + fabs(b));
+                for (int k = 0; k < 3; k++) z[k] = check_r(n * f + b + (k == 1 ? 0 : (k - 1) * room), t);
+                if (silu) expect_silu(y, p * ch + i, z, t);
+                else check_between(y, p * ch + i, z[1], z[0], z[2]);
+            }
+    }
+}
+
+const CaseSet CHECK_CONV[] = {
+    {OP_conv2d, 88, make_conv},
+    {OP_upsample_conv, 88, make_conv},
+    {OP_groupnorm, 72, make_groupnorm},
+    {OP_groupnorm_silu, 72, make_groupnorm},
+};
+const int CHECK_CONV_COUNT = sizeof CHECK_CONV / sizeof *CHECK_CONV;
