@@ -22,11 +22,13 @@ extern "C" {
     X(cublasSetStream_v2)                                                                                \
     X(cublasSetWorkspace_v2)                                                                             \
     X(cublasGetVersion_v2)                                                                               \
+    X(cublasGetStatusName)                                                                               \
     X(cublasGemmEx)                                                                                      \
     X(cublasGemmStridedBatchedEx)
 #define CUDA_LIBS_LT(X)                                                                                  \
     X(cublasLtCreate)                                                                                    \
     X(cublasLtDestroy)                                                                                   \
+    X(cublasLtGetStatusName)                                                                             \
     X(cublasLtGetVersion)                                                                                \
     X(cublasLtMatmul)                                                                                    \
     X(cublasLtMatmulAlgoGetHeuristic)                                                                    \

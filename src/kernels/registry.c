@@ -1,4 +1,5 @@
-/* registry.c - fills the op tables. The CPU table is the meaning of every op: one implementation each. */
+/* registry.c - fills the op tables. The CPU table is the meaning of every op: one implementation each.
+ * The CUDA table's references call cuBLASLt and cuDNN where PyTorch does. */
 #include "kernels/registry.h"
 
 #include "kernels/cuda.h"
@@ -20,5 +21,9 @@ void ops_cuda(Ops *ops) {
     ops_append(ops, ELEMENTWISE_CUDA, ELEMENTWISE_CUDA_COUNT);
     ops_append(ops, NORM_CUDA, NORM_CUDA_COUNT);
     ops_append(ops, MOVE_CUDA, MOVE_CUDA_COUNT);
+    ops_append(ops, LINEAR_CUDA, LINEAR_CUDA_COUNT);
+    ops_append(ops, ATTENTION_CUDA, ATTENTION_CUDA_COUNT);
+    ops_append(ops, CONV_CUDA, CONV_CUDA_COUNT);
+    ops_append(ops, GROUPNORM_CUDA, GROUPNORM_CUDA_COUNT);
 #endif
 }

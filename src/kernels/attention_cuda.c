@@ -1,0 +1,376 @@
+/* attention_cuda.c - CUDA reference of attention.h.
+ *
+ * attention, BF16 with a head dimension up to 256 that is a multiple of 8: cuDNN, PyTorch's own choice on Hopper, first
+ * configuration of its heuristic (the others have other bits and half the speed). Everything else (F32; the VAE's one
+ * head of 512; odd head dimensions and strides; small shapes that cuDNN declines) goes by parts over blocks of queries:
+ * product with f32 scores, softmax, product with f32 sums, division. PyTorch takes its memory-efficient kernel for heads
+ * wider than 256: f32 scores and probabilities rounded to bf16 there as here, but another order of sums, so bits
+ * differ; those heads occur in VAEs, where the order is free.
+ * attention_eager: the batched cuBLAS products that transformers' matmuls become, and our softmax between.
+ * Easy to get wrong: scratch is sized before a GPU is touched, so the choice of the way is made from the arguments
+ * alone; grouped queries are batches whose K and V have stride 0. */
+#include "kernels/attention_cuda.h"
+#include "kernels/cuda_pieces.h"
+#include "kernels/cuda_plans.h"
+#include "kernels/registry.h"
+
+#ifdef HAVE_CUDA
+
+#include <math.h>
+#include <stdio.h>
+
+enum {
+    KEY_ATTENTION = 2,
+    UNIFIED_SINCE = 91301,       /* cudnnGetVersion() */
+    E_MAX = 256, E_STEP = 8,     /* what the flash engines take */
+    PARTS_SCORES = 64 << 20,     /* bytes of f32 scores of one block of queries */
+    PARTS_SMALL = 16 << 20,      /* problems of at most this many bytes of scores may leave cuDNN */
+    EAGER_SCORES = 256 << 20,    /* bytes of scores of one pass over heads */
+};
+
+/* --- cuDNN graphs --- */
+
+/* [1, H, T, E] of a [T, H, E] view. Strides of extents of 1 mean nothing and may be anything: made plausible. */
+static void dims_of(const Tensor *t, int64_t *dims, int64_t *strides) {
+    int64_t tokens = t->shape[0], heads = t->shape[1], e = t->shape[2];
+    int64_t head = heads > 1 ? t->stride[1] : e, token = tokens > 1 ? t->stride[0] : heads * e;
+    int64_t span = tokens * token > heads * head ? tokens * token : heads * head;
+    const int64_t d[] = {1, heads, tokens, e}, s[] = {span, head, token, 1};
+    memcpy(dims, d, sizeof d);
+    memcpy(strides, s, sizeof s);
+}
+
+static CudaDnnDesc real(CudaDnn *g, int64_t id, const Tensor *t, bool transposed) {
+    int64_t dims[CUDA_DNN_RANK], strides[CUDA_DNN_RANK];
+    dims_of(t, dims, strides);
+    if (transposed) { /* [1, H, E, T] */
+        int64_t tokens = dims[2], token = strides[2];
+        dims[2] = dims[3], strides[2] = strides[3];
+        dims[3] = tokens, strides[3] = token;
+    }
+    return cuda_dnn_tensor(g, id, CUDNN_DATA_BFLOAT16, DNN_REAL, dims, strides);
+}
+
+static CudaDnnDesc scalar(CudaDnn *g, int64_t id) {
+    const int64_t ones[] = {1, 1, 1, 1};
+    return cuda_dnn_tensor(g, id, CUDNN_DATA_FLOAT, DNN_BY_VALUE, ones, ones);
+}
+
+/* A virtual [1, H, rows, cols]. */
+static CudaDnnDesc inner(CudaDnn *g, int64_t *id, cudnnDataType_t t, int64_t heads, int64_t rows, int64_t cols) {
+    const int64_t dims[] = {1, heads, rows, cols}, strides[] = {heads * rows * cols, rows * cols, cols, 1};
+    return cuda_dnn_tensor(g, (*id)++, t, DNN_VIRTUAL, dims, strides);
+}
+
+static void composite(CudaDnn *g, const Attention *a) {
+    const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
+    int64_t h = a->q.shape[1], tq = a->q.shape[0], tk = a->k.shape[0], id = ATTENTION_ID_LOW + 1;
+#define FULL(type) inner(g, &id, type, h, tq, tk)
+#define COLUMN() inner(g, &id, f32, h, tq, 1)
+    CudaDnnDesc q = real(g, ATTENTION_ID_Q, &a->q, false), k = real(g, ATTENTION_ID_K, &a->k, true);
+    CudaDnnDesc v = real(g, ATTENTION_ID_V, &a->v, false), o = real(g, ATTENTION_ID_O, &a->o, false);
+    CudaDnnDesc product = FULL(f32), s = FULL(f32);
+    cuda_dnn_matmul(g, q, k, product);
+    cuda_dnn_pointwise(g, CUDNN_POINTWISE_MUL, f32, -1, product, scalar(g, ATTENTION_ID_SCALE), NULL, s);
+    if (a->mask == MASK_CAUSAL) {
+        CudaDnnDesc row = FULL(CUDNN_DATA_INT32), column = FULL(CUDNN_DATA_INT32), seen = FULL(CUDNN_DATA_BOOLEAN);
+        CudaDnnDesc masked = FULL(f32);
+        cuda_dnn_pointwise(g, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, 2, s, NULL, NULL, row);
+        cuda_dnn_pointwise(g, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, 3, s, NULL, NULL, column);
+        cuda_dnn_pointwise(g, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, -1, row, column, NULL, seen);
+        cuda_dnn_pointwise(g, CUDNN_POINTWISE_BINARY_SELECT, f32, -1, s, scalar(g, ATTENTION_ID_LOW), seen, masked);
+        s = masked;
+    }
+    CudaDnnDesc max = COLUMN(), less = FULL(f32), e = FULL(f32), sum = COLUMN(), log = COLUMN(), stats = COLUMN();
+    CudaDnnDesc p = FULL(CUDNN_DATA_BFLOAT16);
+    cuda_dnn_reduce(g, CUDNN_REDUCE_TENSOR_MAX, s, max);
+    cuda_dnn_pointwise(g, CUDNN_POINTWISE_SUB, f32, -1, s, max, NULL, less);
+    cuda_dnn_pointwise(g, CUDNN_POINTWISE_EXP, f32, -1, less, NULL, NULL, e);
+    cuda_dnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, e, sum);
+    cuda_dnn_pointwise(g, CUDNN_POINTWISE_LOG, f32, -1, sum, NULL, NULL, log); /* without these two: no engine */
+    cuda_dnn_pointwise(g, CUDNN_POINTWISE_ADD, f32, -1, max, log, NULL, stats);
+    cuda_dnn_pointwise(g, CUDNN_POINTWISE_DIV, f32, -1, e, sum, NULL, p);
+    cuda_dnn_matmul(g, p, v, o);
+#undef FULL
+#undef COLUMN
+}
+
+void attention_cuda_graph(CudaDnn *g, const Attention *a, AttentionGraph form) {
+    if (form == ATTENTION_COMPOSITE) {
+        composite(g, a);
+        return;
+    }
+    CudaDnnDesc q = real(g, ATTENTION_ID_Q, &a->q, false), k = real(g, ATTENTION_ID_K, &a->k, false);
+    CudaDnnDesc v = real(g, ATTENTION_ID_V, &a->v, false), o = real(g, ATTENTION_ID_O, &a->o, false);
+    cuda_dnn_sdpa(g, q, k, v, o, scalar(g, ATTENTION_ID_SCALE));
+}
+
+typedef struct Key {
+    int64_t tq, tk, h, hk, e, token[4], head[4]; /* strides of q, k, v, o */
+    int32_t kind, causal;
+} Key;
+
+/* The graph of a, planned at first use. cuDNN may have no engine for it: then it is not ready. */
+static Status flash_plan(Exec *x, const Attention *a, CudaDnn **out, char *why, size_t size) {
+    Cuda *c = x->cuda;
+    Key key;
+    memset(&key, 0, sizeof key);
+    key.kind = KEY_ATTENTION;
+    key.causal = a->mask == MASK_CAUSAL;
+    key.tq = a->q.shape[0], key.tk = a->k.shape[0];
+    key.h = a->q.shape[1], key.hk = a->k.shape[1], key.e = a->q.shape[2];
+    const Tensor *all[] = {&a->q, &a->k, &a->v, &a->o};
+    for (int i = 0; i < 4; i++) key.token[i] = all[i]->stride[0], key.head[i] = all[i]->stride[1];
+    *out = cuda_plans_find(c->plans, &key, sizeof key);
+    if (*out) return OK; /* perhaps the knowledge that there is none */
+    TRY(cuda_need_dnn(c, x->error));
+    AttentionGraph form = a->mask == MASK_NONE && key.h == key.hk && c->libs.cudnnGetVersion_() >= UNIFIED_SINCE
+                              ? ATTENTION_UNIFIED : ATTENTION_COMPOSITE;
+    CudaDnn *g = cuda_dnn_begin(&c->libs, c->dnn, x->error, "attention %lldx%lldx%lldx%lld%s%s", (long long)key.h,
+                                (long long)key.tq, (long long)key.tk, (long long)key.e, key.causal ? " causal" : "",
+                                form == ATTENTION_UNIFIED ? "" : " (composite)");
+    if (!g) return x->error->code;
+    attention_cuda_graph(g, a, form);
+    Status s = cuda_dnn_plan(g, 0, CUDA_BLAS_WORKSPACE, why, size);
+    if (s != OK) {
+        cuda_dnn_free(g);
+        return s;
+    }
+    TRY(cuda_plans_add(c, c->plans, &key, sizeof key, g, cuda_dnn_destroy, x->error));
+    *out = g;
+    return OK;
+}
+
+static Status flash_run(Exec *x, const Attention *a, CudaDnn *g) {
+    const int64_t ids[] = {ATTENTION_ID_Q, ATTENTION_ID_K, ATTENTION_ID_V, ATTENTION_ID_O, ATTENTION_ID_SCALE,
+                           ATTENTION_ID_LOW};
+    float scale = a->scale, low = -INFINITY;
+    void *pointers[] = {a->q.data, a->k.data, a->v.data, a->o.data, &scale, &low};
+    return cuda_dnn_run(x, g, a->mask == MASK_CAUSAL ? 6 : 5, ids, pointers);
+}
+
+/* --- products per head by cuBLAS --- */
+
+static cudaDataType_t blas_type(DType t) { return t == BF16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+/* Heads as batches: `outer` products of `batch` heads each; inside one K and V are shared when there are groups. */
+typedef struct Heads {
+    int64_t outer, batch, k_step; /* k_step: 1 when each head of the batch has its own K and V, else 0 */
+} Heads;
+
+static Heads heads_of(const Tensor *q, const Tensor *k) {
+    int64_t h = q->shape[1], hk = k->shape[1];
+    return h == hk ? (Heads){1, h, 1} : (Heads){hk, h / hk, 0};
+}
+
+static char *head_at(const Tensor *t, int64_t token, int64_t head) {
+    return (char *)t->data + (token * t->stride[0] + head * t->stride[1]) * (int64_t)dtype_size(t->dtype);
+}
+
+/* Distance of tokens as a leading dimension: with one token it means nothing. */
+static int leading(const Tensor *t) { return (int)(t->shape[0] > 1 ? t->stride[0] : t->shape[2]); }
+
+typedef struct Gemm { /* column-major, as cuBLAS has it: c[m,n] = alpha a b, `batch` times */
+    cublasOperation_t op_a;
+    int64_t m, n, k;
+    const void *a, *b;
+    void *c;
+    int lda, ldb, ldc;
+    int64_t step_a, step_b, step_c, batch;
+    DType in, out;
+    float alpha;
+} Gemm;
+
+static Status gemm(Exec *x, const char *op, const Gemm *g) {
+    const float zero = 0;
+    cublasStatus_t code = x->cuda->libs.cublasGemmStridedBatchedEx_(
+        x->cuda->blas, g->op_a, CUBLAS_OP_N, (int)g->m, (int)g->n, (int)g->k, &g->alpha, g->a, blas_type(g->in), g->lda,
+        g->step_a, g->b, blas_type(g->in), g->ldb, g->step_b, &zero, g->c, blas_type(g->out), g->ldc, g->step_c,
+        (int)g->batch, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    if (code == CUBLAS_STATUS_SUCCESS) return OK;
+    return fail(x->error, ERR_DEVICE,
+                "%s: cublasGemmStridedBatchedEx m %lld, n %lld, k %lld, ld %d %d %d, %lld batches, %s to %s: %s", op,
+                (long long)g->m, (long long)g->n, (long long)g->k, g->lda, g->ldb, g->ldc, (long long)g->batch,
+                dtype_name(g->in), dtype_name(g->out), x->cuda->libs.cublasGetStatusName_(code));
+}
+
+/* s[batch, n, tk] = alpha q.k for queries q0..q0+n of `batch` heads from `head` (key head `key_head`). */
+static Status scores(Exec *x, const char *op, const Tensor *q, const Tensor *k, int64_t head, int64_t key_head,
+                     int64_t k_step, int64_t q0, float alpha, Tensor s) {
+    int64_t tk = k->shape[0], n = s.shape[1];
+    return gemm(x, op, &(Gemm){.op_a = CUBLAS_OP_T, .m = tk, .n = n, .k = q->shape[2], .a = head_at(k, 0, key_head),
+                               .lda = leading(k), .step_a = k_step * k->stride[1], .b = head_at(q, q0, head),
+                               .ldb = leading(q), .step_b = q->stride[1], .c = s.data, .ldc = (int)tk, .step_c = n * tk,
+                               .batch = s.shape[0], .in = q->dtype, .out = s.dtype, .alpha = alpha});
+}
+
+/* c[batch, n, E] (its own strides) = p[batch, n, tk] v. */
+static Status mix(Exec *x, const char *op, Tensor p, const Tensor *v, int64_t key_head, int64_t k_step, void *c,
+                  DType out, int ldc, int64_t step_c) {
+    int64_t tk = v->shape[0], n = p.shape[1], e = v->shape[2];
+    return gemm(x, op, &(Gemm){.op_a = CUBLAS_OP_N, .m = e, .n = n, .k = tk, .a = head_at(v, 0, key_head),
+                               .lda = leading(v), .step_a = k_step * v->stride[1], .b = p.data, .ldb = (int)tk,
+                               .step_b = n * tk, .c = c, .ldc = ldc, .step_c = step_c, .batch = p.shape[0],
+                               .in = v->dtype, .out = out, .alpha = 1});
+}
+
+/* --- attention by parts --- */
+
+typedef struct Parts {
+    Heads heads;
+    int64_t rows; /* queries of a block */
+    size_t scores, probabilities, out, sums, total;
+} Parts;
+
+static size_t piece(size_t *total, int64_t count, DType t) {
+    size_t bytes = ((size_t)count * dtype_size(t) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    *total += bytes;
+    return bytes;
+}
+
+static Parts parts_of(const Attention *a) {
+    Parts p = {.heads = heads_of(&a->q, &a->k)};
+    int64_t tq = a->q.shape[0], tk = a->k.shape[0], batch = p.heads.batch;
+    int64_t row = batch * tk * (int64_t)sizeof(float);
+    p.rows = row ? PARTS_SCORES / row : tq;
+    if (p.rows < 1) p.rows = 1;
+    if (p.rows > tq) p.rows = tq;
+    p.scores = piece(&p.total, batch * p.rows * tk, F32);
+    if (a->q.dtype == BF16) p.probabilities = piece(&p.total, batch * p.rows * tk, BF16);
+    p.out = piece(&p.total, batch * p.rows * a->q.shape[2], F32);
+    p.sums = piece(&p.total, batch * p.rows, F32);
+    return p;
+}
+
+static Status parts_run(Exec *x, const Attention *a) {
+    TRY(cuda_need_blas(x->cuda, x->error));
+    Parts p = parts_of(a);
+    char *at = arena_push(x->scratch, p.total);
+    if (!at) return fail(x->error, ERR_MEMORY, "attention: no scratch of %zu bytes", p.total);
+    int64_t tq = a->q.shape[0], tk = a->k.shape[0], e = a->q.shape[2], batch = p.heads.batch;
+    void *probabilities = a->q.dtype == BF16 ? at + p.scores : at;
+    char *out = at + p.scores + p.probabilities, *sums = out + p.out;
+    for (int64_t g = 0; g < p.heads.outer; g++)
+        for (int64_t q0 = 0; q0 < tq; q0 += p.rows) {
+            int64_t n = tq - q0 < p.rows ? tq - q0 : p.rows;
+            Tensor s = tensor_of(at, F32, batch, n, tk), sum = tensor_of(sums, F32, batch, n);
+            Tensor pr = tensor_of(probabilities, a->q.dtype, batch, n, tk), acc = tensor_of(out, F32, batch, n, e);
+            TRY(scores(x, "attention", &a->q, &a->k, g * batch, g, p.heads.k_step, q0, a->scale, s));
+            TRY(cuda_pieces_flash(x, pr, sum, s, q0, a->mask == MASK_CAUSAL));
+            TRY(mix(x, "attention", pr, &a->v, g, p.heads.k_step, acc.data, F32, (int)e, n * e));
+            Tensor o = tensor_slice(tensor_slice(a->o, 0, q0, n), 1, g * batch, batch);
+            TRY(cuda_pieces_divide(x, o, acc, sum));
+        }
+    return OK;
+}
+
+/* --- the ops --- */
+
+/* What the flash engines can address. Decided from the arguments alone. */
+static bool flash_serves(const Attention *a) {
+    const Tensor *all[] = {&a->q, &a->k, &a->v, &a->o};
+    if (a->q.dtype != BF16 || a->q.shape[2] % E_STEP || a->q.shape[2] > E_MAX) return false;
+    for (int i = 0; i < 4; i++) {
+        if ((uintptr_t)all[i]->data % 16) return false;
+        if (all[i]->shape[0] > 1 && all[i]->stride[0] % E_STEP) return false;
+        if (all[i]->shape[1] > 1 && all[i]->stride[1] % E_STEP) return false;
+    }
+    return true;
+}
+
+/* May cuDNN decline? Then scratch for the other way stands ready: where it is small, and for heads above 128, which only
+ * Hopper and newer take. */
+static bool parts_ready(const Attention *a) {
+    int64_t bytes = a->q.shape[0] * a->q.shape[1] * a->k.shape[0] * (int64_t)sizeof(float);
+    return !flash_serves(a) || bytes <= PARTS_SMALL || a->q.shape[2] > 128;
+}
+
+static Status check(Exec *x, OpId op, Tensor o, Tensor q, Tensor k, Tensor v) {
+    const char *name = ops_info(op)->name;
+    const Tensor *all[] = {&o, &q, &k, &v};
+    for (int i = 0; i < 4; i++) {
+        const Tensor *t = all[i];
+        if (t->rank != 3) return fail(x->error, ERR_MODEL, "%s: q, k, v and o must be [tokens, heads, head dim]", name);
+        if (t->dtype != q.dtype || (q.dtype != F32 && q.dtype != BF16))
+            return fail(x->error, ERR_MODEL, "%s: q, k, v and o must all be F32 or all BF16", name);
+        if (t->stride[2] != 1) return fail(x->error, ERR_MODEL, "%s: the head dimension must be contiguous", name);
+        if (t->shape[0] > 1 && t->stride[0] < t->shape[2])
+            return fail(x->error, ERR_MODEL, "%s: tokens overlap: their distance is %lld, a head has %lld", name,
+                        (long long)t->stride[0], (long long)t->shape[2]);
+    }
+    if (!tensor_same_shape(o, q) || !tensor_same_shape(k, v) || k.shape[2] != q.shape[2] || !k.shape[1] ||
+        q.shape[1] % k.shape[1])
+        return fail(x->error, ERR_MODEL, "%s: shapes of q [%lld, %lld, %lld] and k [%lld, %lld, %lld] do not fit", name,
+                    (long long)q.shape[0], (long long)q.shape[1], (long long)q.shape[2], (long long)k.shape[0],
+                    (long long)k.shape[1], (long long)k.shape[2]);
+    return OK;
+}
+
+static Status attention(Exec *x, const void *args) {
+    const Attention *a = args;
+    TRY(check(x, OP_attention, a->o, a->q, a->k, a->v));
+    if (!tensor_numel(a->o)) return OK;
+    if (!flash_serves(a)) return parts_run(x, a);
+    CudaDnn *g = NULL;
+    char why[512] = "";
+    TRY(flash_plan(x, a, &g, why, sizeof why));
+    if (cuda_dnn_ready(g)) return flash_run(x, a, g);
+    if (parts_ready(a)) return parts_run(x, a);
+    return fail(x->error, ERR_DEVICE, "%s", *why ? why : "attention: cuDNN has no engine for this shape");
+}
+
+static size_t attention_scratch(const Exec *x, const void *args) {
+    (void)x;
+    return parts_ready(args) ? parts_of(args).total : 0;
+}
+
+/* Query heads of one pass: all, unless their scores pass the bound; a group stays together. */
+static int64_t eager_batch(const AttentionEager *a, Heads h) {
+    int64_t head = a->q.shape[0] * a->k.shape[0] * (int64_t)dtype_size(a->q.dtype);
+    int64_t fit = head ? EAGER_SCORES / head : h.batch;
+    return fit < 1 ? 1 : fit < h.batch ? fit : h.batch;
+}
+
+static size_t attention_eager_scratch(const Exec *x, const void *args) {
+    const AttentionEager *a = args;
+    size_t total = 0;
+    (void)x;
+    piece(&total, eager_batch(a, heads_of(&a->q, &a->k)) * a->q.shape[0] * a->k.shape[0], a->q.dtype);
+    return total;
+}
+
+static Status attention_eager(Exec *x, const void *args) {
+    const AttentionEager *a = args;
+    TRY(check(x, OP_attention_eager, a->o, a->q, a->k, a->v));
+    int64_t tq = a->q.shape[0], tk = a->k.shape[0];
+    if (a->bias.rank && (a->bias.rank != 3 || a->bias.shape[0] != a->q.shape[1] || a->bias.shape[1] != tq ||
+                         a->bias.shape[2] != tk || a->bias.stride[2] != 1 || a->bias.dtype != a->q.dtype))
+        return fail(x->error, ERR_MODEL, "attention_eager: bias must be [%lld, %lld, %lld] of the dtype of q",
+                    (long long)a->q.shape[1], (long long)tq, (long long)tk);
+    if (!tensor_numel(a->o)) return OK;
+    TRY(cuda_need_blas(x->cuda, x->error));
+    Heads h = heads_of(&a->q, &a->k);
+    int64_t batch = eager_batch(a, h);
+    size_t bytes = attention_eager_scratch(x, args);
+    void *at = arena_push(x->scratch, bytes);
+    if (!at) return fail(x->error, ERR_MEMORY, "attention_eager: no scratch of %zu bytes", bytes);
+    for (int64_t g = 0; g < h.outer; g++)
+        for (int64_t b = 0; b < h.batch; b += batch) {
+            int64_t count = h.batch - b < batch ? h.batch - b : batch, head = g * h.batch + b;
+            int64_t key_head = h.k_step ? head : g;
+            Tensor s = tensor_of(at, a->q.dtype, count, tq, tk);
+            TRY(scores(x, "attention_eager", &a->q, &a->k, head, key_head, h.k_step, 0, 1, s));
+            TRY(cuda_pieces_softmax(x, s, a->bias, head, a->scale, a->mask == MASK_CAUSAL));
+            TRY(mix(x, "attention_eager", s, &a->v, key_head, h.k_step, head_at(&a->o, 0, head), a->o.dtype,
+                    leading(&a->o), a->o.stride[1]));
+        }
+    return OK;
+}
+
+const Impl ATTENTION_CUDA[] = {
+    {OP_attention, "cuda", attention, attention_scratch, NULL},
+    {OP_attention_eager, "cuda", attention_eager, attention_eager_scratch, NULL},
+};
+const int ATTENTION_CUDA_COUNT = sizeof ATTENTION_CUDA / sizeof *ATTENTION_CUDA;
+
+#endif

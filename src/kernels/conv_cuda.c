@@ -1,0 +1,185 @@
+/* conv_cuda.c - CUDA reference of conv.h: conv2d and upsample_conv by cuDNN, channels last.
+ *
+ * The first configuration of the heuristic, which is PyTorch's, then the bias as an addition of its own: the contract
+ * rounds before it. The upsampled picture, and copies of strided or misaligned pictures, live in scratch. F32 multiplies
+ * in f32: engines that round their inputs (TF32) or use transforms (Winograd, FFT) are passed over, although PyTorch
+ * allows TF32 in convolutions by default: our f32 mode is the one to measure others against.
+ * Easy to get wrong: shapes cuDNN has no engine for go through a plain kernel of ours, slowly; a plan that wants more
+ * than the library workspace is passed over too, since memory is planned before a GPU is touched. */
+#include "kernels/conv_cuda.h"
+#include "kernels/cuda_pieces.h"
+#include "kernels/cuda_plans.h"
+#include "kernels/registry.h"
+
+#ifdef HAVE_CUDA
+
+#include <stdio.h>
+
+enum { KEY_CONV = 3, ALIGN = 16 };
+static const unsigned F32_REFUSED = 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE | 1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS |
+                                    1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION | 1u << CUDNN_NUMERICAL_NOTE_FFT |
+                                    1u << CUDNN_NUMERICAL_NOTE_WINOGRAD | 1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4 |
+                                    1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 |
+                                    1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13;
+static const unsigned ALWAYS_REFUSED = 1u << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+
+/* --- cuDNN --- */
+
+/* A contiguous [n, y, x, c] tensor as dims [n, c, y, x]. */
+static CudaDnnDesc channels_last(CudaDnn *g, int64_t id, DType t, int64_t n, int64_t y, int64_t x, int64_t c) {
+    const int64_t dims[] = {n, c, y, x}, strides[] = {y * x * c, 1, x * c, c};
+    return cuda_dnn_tensor(g, id, t == BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT, DNN_REAL, dims, strides);
+}
+
+void conv_cuda_graph(CudaDnn *g, const Conv2d *a) {
+    const int64_t *w = a->w->w.shape, *in = a->x.shape, *out = a->y.shape;
+    const int64_t pre[] = {a->pad_top, a->pad_left}, post[] = {a->pad_bottom, a->pad_right};
+    CudaDnnDesc x = channels_last(g, CONV_ID_X, a->x.dtype, 1, in[0], in[1], in[2]);
+    CudaDnnDesc y = channels_last(g, CONV_ID_Y, a->y.dtype, 1, out[0], out[1], out[2]);
+    CudaDnnDesc f = channels_last(g, CONV_ID_W, a->x.dtype, w[0], w[1], w[2], w[3]);
+    cuda_dnn_conv(g, x, f, y, a->stride, pre, post);
+}
+
+typedef struct Key {
+    int64_t x[3], y[3], kh, kw;
+    int32_t kind, dtype, stride, pads[4], padding;
+} Key;
+
+static Status plan_of(Exec *x, const Conv2d *a, CudaDnn **out) {
+    Cuda *c = x->cuda;
+    Key key;
+    memset(&key, 0, sizeof key);
+    memcpy(key.x, a->x.shape, sizeof key.x);
+    memcpy(key.y, a->y.shape, sizeof key.y);
+    key.kh = a->w->w.shape[1], key.kw = a->w->w.shape[2];
+    key.kind = KEY_CONV, key.dtype = a->x.dtype, key.stride = a->stride;
+    key.pads[0] = a->pad_top, key.pads[1] = a->pad_left, key.pads[2] = a->pad_bottom, key.pads[3] = a->pad_right;
+    *out = cuda_plans_find(c->plans, &key, sizeof key);
+    if (*out) return OK;
+    TRY(cuda_need_dnn(c, x->error));
+    CudaDnn *g = cuda_dnn_begin(&c->libs, c->dnn, x->error, "convolution %lldx%lldx%lld to %lldx%lldx%lld, %lldx%lld, %s",
+                                (long long)key.x[0], (long long)key.x[1], (long long)key.x[2], (long long)key.y[0],
+                                (long long)key.y[1], (long long)key.y[2], (long long)key.kh, (long long)key.kw,
+                                dtype_name(a->x.dtype));
+    if (!g) return x->error->code;
+    conv_cuda_graph(g, a);
+    Status s = cuda_dnn_plan(g, ALWAYS_REFUSED | (a->x.dtype == F32 ? F32_REFUSED : 0), CUDA_BLAS_WORKSPACE, NULL, 0);
+    if (s != OK) {
+        cuda_dnn_free(g);
+        return s;
+    }
+    TRY(cuda_plans_add(c, c->plans, &key, sizeof key, g, cuda_dnn_destroy, x->error));
+    *out = g;
+    return OK;
+}
+
+/* y = r(conv(x)) on contiguous, aligned pictures. */
+static Status product(Exec *x, const Conv2d *a) {
+    CudaDnn *g = NULL;
+    TRY(plan_of(x, a, &g));
+    if (!cuda_dnn_ready(g)) return cuda_pieces_conv(x, a->y, a->x, a->w->w, a->stride, a->pad_top, a->pad_left);
+    const int64_t ids[] = {CONV_ID_X, CONV_ID_W, CONV_ID_Y};
+    void *pointers[] = {a->x.data, a->w->w.data, a->y.data};
+    return cuda_dnn_run(x, g, 3, ids, pointers);
+}
+
+/* --- the ops --- */
+
+static bool usable(const Tensor *t) { return tensor_contiguous(*t) && (uintptr_t)t->data % ALIGN == 0; }
+
+static Status check(Exec *x, OpId op, const Conv2d *a, int up) {
+    const char *op_name = ops_info(op)->name, *name = a->w->name ? a->w->name : "weight";
+    const Tensor *w = &a->w->w;
+    if (w->rank != 4 || !tensor_contiguous(*w))
+        return fail(x->error, ERR_MODEL, "%s: %s takes plain contiguous [out, kh, kw, in] weights only", name, op_name);
+    if (a->x.rank != 3 || a->y.rank != 3 || a->x.stride[2] != 1 || a->y.stride[2] != 1)
+        return fail(x->error, ERR_MODEL, "%s: %s needs pictures [Y, X, C] with contiguous channels", name, op_name);
+    if (a->x.shape[2] != w->shape[3] || a->y.shape[2] != w->shape[0])
+        return fail(x->error, ERR_MODEL, "%s: %s from %lld to %lld channels, weight has %lld to %lld", name, op_name,
+                    (long long)a->x.shape[2], (long long)a->y.shape[2], (long long)w->shape[3], (long long)w->shape[0]);
+    if (a->stride < 1 || a->pad_top < 0 || a->pad_left < 0 || a->pad_bottom < 0 || a->pad_right < 0)
+        return fail(x->error, ERR_MODEL, "%s: %s with stride %d or a negative padding", name, op_name, a->stride);
+    int64_t across = (a->x.shape[1] << up) + a->pad_left + a->pad_right - w->shape[2];
+    int64_t down = (a->x.shape[0] << up) + a->pad_top + a->pad_bottom - w->shape[1];
+    if (across < 0 || down < 0 || across / a->stride + 1 != a->y.shape[1] || down / a->stride + 1 != a->y.shape[0])
+        return fail(x->error, ERR_MODEL, "%s: %s output is %lld x %lld, expected %lld x %lld", name, op_name,
+                    (long long)a->y.shape[0], (long long)a->y.shape[1], (long long)(down / a->stride + 1),
+                    (long long)(across / a->stride + 1));
+    if (a->w->bias.rank && tensor_numel(a->w->bias) != w->shape[0])
+        return fail(x->error, ERR_MODEL, "%s: bias has %lld elements, want %lld", name,
+                    (long long)tensor_numel(a->w->bias), (long long)w->shape[0]);
+    if (a->x.dtype != a->y.dtype || (a->x.dtype != F32 && a->x.dtype != BF16))
+        return fail(x->error, ERR_MODEL, "%s: %s from %s to %s", name, op_name, dtype_name(a->x.dtype),
+                    dtype_name(a->y.dtype));
+    return OK;
+}
+
+static size_t picture(const Tensor *t, int up) { return tensor_bytes(*t) << 2 * up; }
+static size_t rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
+static bool needs_copy(const Conv2d *a, int up) { return up || !usable(&a->x); }
+
+static size_t scratch(const Conv2d *a, int up) {
+    return (needs_copy(a, up) ? rounded(picture(&a->x, up)) : 0) + (usable(&a->y) ? 0 : rounded(picture(&a->y, 0)));
+}
+
+/* A contiguous copy of the picture, each pixel 2^up times in both directions: a copy from a view with strides of 0. */
+static Status spread(Exec *x, Tensor *t, int up) {
+    int64_t y = t->shape[0], w = t->shape[1], c = t->shape[2], n = (int64_t)1 << up;
+    void *at = arena_push(x->scratch, picture(t, up));
+    if (!at) return fail(x->error, ERR_MEMORY, "convolution: no scratch of %zu bytes", picture(t, up));
+    Tensor from = *t;
+    from.rank = 5;
+    const int64_t shape[] = {y, n, w, n, c}, stride[] = {t->stride[0], 0, t->stride[1], 0, 1};
+    memcpy(from.shape, shape, sizeof shape);
+    memcpy(from.stride, stride, sizeof stride);
+    TRY(cuda_pieces_op(x, OP_copy, &(Copy){.y = tensor_make(at, t->dtype, 5, shape), .x = from}));
+    *t = tensor_of(at, t->dtype, y << up, w << up, c);
+    return OK;
+}
+
+static Status convolve(Exec *x, OpId op, const Conv2d *args, int up) {
+    TRY(check(x, op, args, up));
+    if (!tensor_numel(args->y) || !tensor_numel(args->x)) return fail(x->error, ERR_MODEL, "%s: empty picture", ops_info(op)->name);
+    Conv2d a = *args;
+    if (needs_copy(args, up)) TRY(spread(x, &a.x, up));
+    if (!usable(&args->y)) a.y = arena_tensor(x->scratch, args->y.dtype, 3, args->y.shape);
+    if (!a.y.data) return fail(x->error, ERR_MEMORY, "%s: no scratch of %zu bytes", ops_info(op)->name, picture(&a.y, 0));
+    TRY(product(x, &a));
+    if (a.w->bias.rank) return cuda_pieces_op(x, OP_add, &(Add){.y = args->y, .a = a.y, .b = a.w->bias});
+    return usable(&args->y) ? OK : cuda_pieces_op(x, OP_copy, &(Copy){.y = args->y, .x = a.y});
+}
+
+static Status conv2d(Exec *x, const void *args) { return convolve(x, OP_conv2d, args, 0); }
+static Status upsample_conv(Exec *x, const void *args) { return convolve(x, OP_upsample_conv, args, 1); }
+
+static size_t conv2d_scratch(const Exec *x, const void *args) {
+    (void)x;
+    return scratch(args, 0);
+}
+
+static size_t upsample_conv_scratch(const Exec *x, const void *args) {
+    (void)x;
+    return scratch(args, 1);
+}
+
+/* As for linear: weights of a GPU are in the compute dtype. */
+static bool accepts(const void *args, char *why, size_t size) {
+    const Conv2d *a = args;
+    const Weight *w = a->w;
+    const char *name = w->name ? w->name : "weight";
+    if (w->scale.rank || w->lora) snprintf(why, size, "%s: no scales or LoRA on the CUDA table yet", name);
+    else if (w->w.dtype != a->x.dtype || w->round != a->x.dtype || (w->bias.rank && w->bias.dtype != a->x.dtype))
+        snprintf(why, size, "%s: weight %s rounded to %s, bias %s: expected %s as x", name, dtype_name(w->w.dtype),
+                 dtype_name(w->round), w->bias.rank ? dtype_name(w->bias.dtype) : "none", dtype_name(a->x.dtype));
+    else if ((uintptr_t)w->w.data % ALIGN) snprintf(why, size, "%s: not aligned to %d bytes", name, ALIGN);
+    else return true;
+    return false;
+}
+
+const Impl CONV_CUDA[] = {
+    {OP_conv2d, "cuda", conv2d, conv2d_scratch, accepts},
+    {OP_upsample_conv, "cuda", upsample_conv, upsample_conv_scratch, accepts},
+};
+const int CONV_CUDA_COUNT = sizeof CONV_CUDA / sizeof *CONV_CUDA;
+
+#endif

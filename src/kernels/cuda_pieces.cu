@@ -1,0 +1,190 @@
+/* cuda_pieces.cu - see cuda_pieces.h.
+ *
+ * Rows of the eager softmax follow PyTorch's order: one warp a row, lane l holds elements l, l + 32, ...; the lane sums
+ * serially, then a butterfly with 16, 8, 4, 2, 1. (PyTorch keeps to it up to 1,024 elements; longer rows are summed in
+ * the same order here.) Easy to get wrong: a row is read three times and written in the last pass only, each element
+ * by the lane that read it, so writing over the scores is safe. */
+#include "kernels/cuda_pieces.h"
+#include "kernels/cuda_rows.cuh"
+
+using rows::narrow;
+using rows::r;
+using rows::widen;
+
+namespace {
+
+constexpr int WARP = 32, WARPS = 4, THREADS = 256;
+
+unsigned blocks_for(int64_t n, int64_t per_block) { return (unsigned)((n + per_block - 1) / per_block); }
+
+/* Maximum or sum over the warp, the same value in all lanes. fmaxf skips NaNs: they show up in the sum. */
+__device__ inline float warp_max(float v) {
+#pragma unroll
+    for (int w = WARP / 2; w; w /= 2) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, w));
+    return v;
+}
+
+__device__ inline float warp_sum(float v) {
+#pragma unroll
+    for (int w = WARP / 2; w; w /= 2) v += __shfl_xor_sync(0xffffffffu, v, w);
+    return v;
+}
+
+/* --- attention_eager --- */
+
+struct EagerRow {
+    int64_t head_stride, query_stride; /* of the bias, in elements */
+    int64_t rows, n, tq, head0;
+    float scale;
+    bool causal;
+};
+
+/* Element j of a row after scaling, bias and mask. */
+template <typename T>
+__device__ inline float eager_score(const T *s, const T *bias, const EagerRow &p, int64_t query, int64_t j) {
+    float v = widen<T>(s[j]);
+    if (p.scale != 1.0f) v = r<T>(v * p.scale);
+    if (bias) v = r<T>(v + widen<T>(bias[j]));
+    return p.causal && j > query ? -INFINITY : v;
+}
+
+template <typename T> __global__ void __launch_bounds__(WARP * WARPS) k_softmax_rows(T *scores, const T *bias, EagerRow p) {
+    int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+    if (row >= p.rows) return;
+    int lane = threadIdx.x % WARP;
+    int64_t head = row / p.tq, query = row % p.tq;
+    T *s = scores + row * p.n;
+    if (bias) bias += (p.head0 + head) * p.head_stride + query * p.query_stride;
+    float top = -INFINITY, sum = 0.0f;
+    for (int64_t j = lane; j < p.n; j += WARP) top = fmaxf(top, eager_score<T>(s, bias, p, query, j));
+    top = warp_max(top);
+    for (int64_t j = lane; j < p.n; j += WARP) sum += expf(eager_score<T>(s, bias, p, query, j) - top);
+    sum = warp_sum(sum);
+    for (int64_t j = lane; j < p.n; j += WARP) s[j] = narrow<T>(expf(eager_score<T>(s, bias, p, query, j) - top) / sum);
+}
+
+/* --- attention by parts --- */
+
+/* Over the block; `wide` has one float a warp. All threads get the result. */
+template <typename F> __device__ inline float block_reduce(float v, float *wide, F combine, float (*warp)(float)) {
+    v = warp(v);
+    if (threadIdx.x % WARP == 0) wide[threadIdx.x / WARP] = v;
+    __syncthreads();
+    v = wide[0];
+    for (int i = 1; i < THREADS / WARP; i++) v = combine(v, wide[i]);
+    __syncthreads();
+    return v;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS) k_flash_rows(T *out, float *sums, const float *scores, int64_t n, int64_t tk,
+                                                        int64_t q0, bool causal) {
+    __shared__ float wide[THREADS / WARP];
+    int64_t row = blockIdx.x, seen = causal && q0 + row % n + 1 < tk ? q0 + row % n + 1 : tk;
+    const float *s = scores + row * tk;
+    T *p = out + row * tk;
+    float top = -INFINITY, sum = 0.0f;
+    for (int64_t j = threadIdx.x; j < seen; j += THREADS) top = fmaxf(top, s[j]);
+    top = block_reduce(top, wide, [](float a, float b) { return fmaxf(a, b); }, warp_max);
+    for (int64_t j = threadIdx.x; j < tk; j += THREADS) {
+        float e = j < seen ? expf(s[j] - top) : 0.0f;
+        sum += e;
+        p[j] = narrow<T>(e);
+    }
+    sum = block_reduce(sum, wide, [](float a, float b) { return a + b; }, warp_sum);
+    if (threadIdx.x == 0) sums[row] = sum;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS) k_flash_divide(T *o, int64_t token, int64_t head, const float *acc,
+                                                          const float *sums, int64_t n, int64_t e, int64_t count) {
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count) return;
+    int64_t row = i / e;
+    o[row % n * token + row / n * head + i % e] = narrow<T>(acc[i] / sums[row]);
+}
+
+/* --- convolution --- */
+
+struct ConvShape {
+    int height, width, channels, out_height, out_width, out_channels, kh, kw, stride, top, left;
+};
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS) k_conv_plain(T *y, const T *in, const T *w, ConvShape p, int64_t count) {
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count) return;
+    int64_t pixel = i / p.out_channels, n = i % p.out_channels;
+    int y0 = (int)(pixel / p.out_width) * p.stride - p.top, x0 = (int)(pixel % p.out_width) * p.stride - p.left;
+    float sum = 0.0f;
+    for (int dy = 0; dy < p.kh; dy++)
+        for (int dx = 0; dx < p.kw; dx++) {
+            int iy = y0 + dy, ix = x0 + dx;
+            if (iy < 0 || iy >= p.height || ix < 0 || ix >= p.width) continue;
+            const T *a = in + ((int64_t)iy * p.width + ix) * p.channels;
+            const T *b = w + ((n * p.kh + dy) * p.kw + dx) * p.channels;
+            for (int c = 0; c < p.channels; c++) sum = fmaf(widen<T>(a[c]), widen<T>(b[c]), sum);
+        }
+    y[i] = narrow<T>(sum);
+}
+
+} /* namespace */
+
+Status cuda_pieces_softmax(Exec *x, Tensor s, Tensor bias, int64_t head0, float scale, bool causal) {
+    EagerRow p = {};
+    p.rows = s.shape[0] * s.shape[1];
+    p.tq = s.shape[1];
+    p.n = s.shape[2];
+    p.head0 = head0;
+    p.scale = scale;
+    p.causal = causal;
+    if (bias.rank) {
+        p.head_stride = bias.stride[0];
+        p.query_stride = bias.stride[1];
+    }
+    if (!p.rows || !p.n) return OK;
+    unsigned blocks = blocks_for(p.rows, WARPS);
+    const void *b = bias.rank ? bias.data : NULL;
+    cudaStream_t stream = x->cuda->stream;
+    if (s.dtype == BF16)
+        k_softmax_rows<__nv_bfloat16><<<blocks, WARP * WARPS, 0, stream>>>((__nv_bfloat16 *)s.data, (const __nv_bfloat16 *)b, p);
+    else k_softmax_rows<float><<<blocks, WARP * WARPS, 0, stream>>>((float *)s.data, (const float *)b, p);
+    return cuda_launched(x, "attention_eager: softmax");
+}
+
+Status cuda_pieces_flash(Exec *x, Tensor p, Tensor sum, Tensor s, int64_t q0, bool causal) {
+    unsigned blocks = (unsigned)(s.shape[0] * s.shape[1]);
+    int64_t n = s.shape[1], tk = s.shape[2];
+    const float *from = (const float *)s.data;
+    float *sums = (float *)sum.data;
+    cudaStream_t stream = x->cuda->stream;
+    if (p.dtype == BF16)
+        k_flash_rows<<<blocks, THREADS, 0, stream>>>((__nv_bfloat16 *)p.data, sums, from, n, tk, q0, causal);
+    else k_flash_rows<<<blocks, THREADS, 0, stream>>>((float *)p.data, sums, from, n, tk, q0, causal);
+    return cuda_launched(x, "attention: softmax");
+}
+
+Status cuda_pieces_divide(Exec *x, Tensor o, Tensor acc, Tensor sum) {
+    int64_t n = o.shape[0], e = o.shape[2], count = n * o.shape[1] * e;
+    const float *from = (const float *)acc.data, *sums = (const float *)sum.data;
+    unsigned blocks = blocks_for(count, THREADS);
+    cudaStream_t stream = x->cuda->stream;
+    if (o.dtype == BF16)
+        k_flash_divide<<<blocks, THREADS, 0, stream>>>((__nv_bfloat16 *)o.data, o.stride[0], o.stride[1], from, sums, n, e, count);
+    else k_flash_divide<<<blocks, THREADS, 0, stream>>>((float *)o.data, o.stride[0], o.stride[1], from, sums, n, e, count);
+    return cuda_launched(x, "attention: divide");
+}
+
+Status cuda_pieces_conv(Exec *x, Tensor y, Tensor in, Tensor w, int stride, int pad_top, int pad_left) {
+    ConvShape p = {(int)in.shape[0], (int)in.shape[1], (int)in.shape[2], (int)y.shape[0], (int)y.shape[1],
+                   (int)y.shape[2], (int)w.shape[1], (int)w.shape[2], stride, pad_top, pad_left};
+    int64_t count = tensor_numel(y);
+    if (!count) return OK;
+    unsigned blocks = blocks_for(count, THREADS);
+    cudaStream_t stream = x->cuda->stream;
+    if (y.dtype == BF16)
+        k_conv_plain<<<blocks, THREADS, 0, stream>>>((__nv_bfloat16 *)y.data, (const __nv_bfloat16 *)in.data,
+                                                     (const __nv_bfloat16 *)w.data, p, count);
+    else k_conv_plain<<<blocks, THREADS, 0, stream>>>((float *)y.data, (const float *)in.data, (const float *)w.data, p, count);
+    return cuda_launched(x, "conv2d");
+}
