@@ -71,7 +71,13 @@ def run_pipeline(pipe, prompt, negative=None, cfg=1.0, steps=3, seed=5, guidance
         seen.append(1)
         return r
     pipe.encode_prompt, pipe._pack_latents, pipe.scheduler.step = encode_tap, pack_tap, step_tap
-    hooks = [m.register_forward_pre_hook(lambda m, a, name=name: out.setdefault(name, a[0].to(torch.int32)))
+
+    def ids_tap(name):
+        def tap_ids(module, args):
+            out["negative_" + name if name in out else name] = args[0].to(torch.int32)
+            return None                          # a pre-hook's value would replace the input
+        return tap_ids
+    hooks = [m.register_forward_pre_hook(ids_tap(name))
              for m, name in ((pipe.text_encoder, "ids_1"), (pipe.text_encoder_2, "ids_2"))]
     try:
         image = pipe(prompt=prompt, negative_prompt=negative, true_cfg_scale=cfg, num_inference_steps=steps,
