@@ -1,5 +1,7 @@
 # Makefile - builds ./ditto, its tests and tools. `make help` lists the targets.
 # CUDA=0 builds the CPU table only; by default CUDA objects are built where nvcc is found.
+# CUDA_ARCH picks the GPUs (80 89 90 100 120, several are fine): by default this machine's; without one sm_90a and
+# sm_80 code and compute_80 PTX, which newer cards compile for themselves.
 # ARCH picks the CPU (native by default; x86-64-v3 for a folder that travels). V=1 shows the commands.
 # Easy to get wrong: `make deps check` runs both goals at once unless objects wait for deps: they do (FIRST).
 
@@ -13,7 +15,6 @@ endif
 NVCC    ?= $(shell command -v nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 CUDA    ?= $(if $(NVCC),1,0)
 ARCH    ?= native
-SM      ?= 90
 VARIANT ?= release
 OPT     ?= -O3
 OPENMP  ?= -fopenmp
@@ -33,6 +34,12 @@ CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(NVCC))))
 CU      := $(sort $(wildcard src/*.cu src/*/*.cu))
 CUFLAGS := -DHAVE_CUDA -isystem $(CUDA_HOME)/include
 CULIBS  := -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt $(if $(CU),-lstdc++)
+ifndef CUDA_ARCH
+CUDA_ARCH := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | \
+               grep -x '[0-9]*\.[0-9]' | tr -d . | sort -u)
+endif
+CUDA_CODE := $(foreach a,$(patsubst 90,90a,$(or $(CUDA_ARCH),90 80)),-gencode arch=compute_$a,code=sm_$a) \
+             $(if $(CUDA_ARCH),,-gencode arch=compute_80,code=compute_80)
 endif
 BUILD   := build/$(VARIANT)
 WARN    := -Wall -Wextra -Werror -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
@@ -40,11 +47,14 @@ WARN    := -Wall -Wextra -Werror -Wshadow -Wvla -Wstrict-prototypes -Wmissing-pr
 # Contraction off: every fma that the reference contains is written as fmaf (README, "Rounding").
 CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -g -march=$(ARCH) -ffp-contract=off $(OPENMP) $(WARN) \
            $(CUFLAGS) -iquote src $(EXTRA)
-NVFLAGS := -O3 -g -std=c++17 -arch=sm_$(SM) --fmad=false -DHAVE_CUDA -Xcompiler -iquote,src,-Wall
+NVFLAGS := -O3 -g -std=c++17 $(CUDA_CODE) --fmad=false -DHAVE_CUDA -Xcompiler -iquote,src,-Wall
 # Asked for in recipes only, so that `make deps` works where nothing is installed yet.
 CPPDEPS  = $(shell pkg-config --cflags $(PKGS) | sed 's/-I/-isystem /g')
 LDLIBS   = $(shell pkg-config --libs $(PKGS)) $(CULIBS) -lm -lpthread
 TESTLIBS := -lcmocka
+ifeq ($(VARIANT),portable-objects)
+LDLIBS  += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/lib:$$ORIGIN/../lib' # old tags: libraries' own needs are found too
+endif
 
 SRC     := $(sort $(wildcard src/*.c src/*/*.c))
 OBJ     := $(SRC:%.c=$(BUILD)/%.o) $(CU:%.cu=$(BUILD)/%.cu.o)
@@ -161,10 +171,22 @@ format: ## clang-format on FILES (default: files changed since the last commit)
 install: ditto ## copy ditto to PREFIX/bin (/usr/local)
 	install -D -m 755 ditto $(DESTDIR)$(PREFIX)/bin/ditto
 
+# What every Linux has stays out; driver, CUDA and cuDNN are looked up at run time.
+SYSTEM_LIBS := /(libc|libm|libdl|librt|libpthread|ld-linux-x86-64)\.so
+portable: ## build/portable: ditto and checkop with their libraries, for a machine with driver, CUDA and cuDNN only
+	$(Q)$(MAKE) --no-print-directory VARIANT=portable-objects ARCH=x86-64-v3 portable-folder
+
+portable-folder: $(BUILD)/ditto $(BUILD)/tests/checkop
+	@rm -rf build/portable && mkdir -p build/portable/lib build/portable/tests
+	@cp $(BUILD)/ditto build/portable/ && cp $(BUILD)/tests/checkop build/portable/tests/
+	@strip -g build/portable/ditto build/portable/tests/checkop
+	@ldd $^ | awk '$$3 ~ /^\// {print $$3}' | grep -Ev '$(SYSTEM_LIBS)' | sort -u | xargs cp -L -t build/portable/lib
+	@echo "  build/portable: $$(du -sh build/portable | cut -f 1)"
+
 clean: ## remove what was built
 	rm -rf build ditto
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1:/p' $(firstword $(MAKEFILE_LIST)) | sed 's|^|  make |; s|:|\t|' | expand -t 26
 
-.PHONY: all deps deps-list demo check check-full asan asan-check fuzz fuzz-run lint lint-objects format install clean help FORCE
+.PHONY: all deps deps-list demo check check-full asan asan-check fuzz fuzz-run lint lint-objects format install portable portable-folder clean help FORCE
