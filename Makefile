@@ -29,11 +29,13 @@ NEEDED   := libcjson-dev:libcjson libstb-dev:stb libpcre2-dev:libpcre2-8 libutf8
             libopenblas-dev:openblas libcmocka-dev:cmocka
 PKGS     := libcjson stb libpcre2-8 libutf8proc openblas
 
+# A folder that travels carries no libstdc++: cuDNN there wants that machine's own, perhaps newer.
+LIBCXX  := $(if $(filter portable-objects,$(VARIANT)),-l:libstdc++.a,-lstdc++)
 ifeq ($(CUDA),1)
 CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(NVCC))))
 CU      := $(sort $(wildcard src/*.cu src/*/*.cu))
 CUFLAGS := -DHAVE_CUDA -isystem $(CUDA_HOME)/include
-CULIBS  := -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt $(if $(CU),-lstdc++)
+CULIBS  := -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt $(if $(CU),$(LIBCXX))
 ifndef CUDA_ARCH
 CUDA_ARCH := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | \
                grep -x '[0-9]*\.[0-9]' | tr -d . | sort -u)
