@@ -1,0 +1,51 @@
+#!/bin/bash
+# check_gpu.sh - the GPU's checks, for a machine with an NVIDIA driver, CUDA, cuDNN and PyTorch.
+#
+#   scripts/check_gpu.sh OUT [BIN]     BIN: folder with ditto and tests/checkop (default build/portable)
+#
+# Writes OUT/checkop.txt (every op of the CUDA table), OUT/parity.txt (runs against diffusers on the same GPU, stage
+# by stage; skipped by name when diffusers is missing) and prints a summary. Libraries are PyTorch's own copies, so
+# that both sides call the same ones.
+set -u
+out=$1 bin=${2:-build/portable}
+mkdir -p "$out"
+libs=$(python3 - <<'P'
+import glob, os, torch
+top = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "nvidia")
+print(":".join(sorted(glob.glob(top + "/*/lib"))))
+P
+)
+export LD_LIBRARY_PATH=$libs:${LD_LIBRARY_PATH:-}
+head() {
+    echo "# $(date -u +%F) $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sed -n 1p)"
+    python3 -c 'import torch; print("# torch", torch.__version__, "cuda", torch.version.cuda, "cudnn", torch.backends.cudnn.version())'
+    echo "# commit $(cat commit 2>/dev/null || git rev-parse --short HEAD 2>/dev/null || echo unknown)"
+}
+{ head; timeout "${CHECKOP_SECONDS:-200}" "$bin/tests/checkop" --backend cuda ${CHECKOP_ARGS:-}; } >"$out/checkop.txt" 2>&1
+grep -E '^FAIL' "$out/checkop.txt" | sed -n 1,40p
+sed -n '$p' "$out/checkop.txt"
+
+parity() { # name model dtype width height steps text prompt
+    local d=$out/work/$1
+    mkdir -p "$d"
+    echo "== $1: $2 $3 $4x$5, $6 steps, $7 text tokens"
+    python3 scripts/dump_golden.py "$2" "$d/ref" -p "$8" --device cuda --dtype "$3" --width "$4" --height "$5" --steps "$6" \
+        --max-sequence-length "$7" --seed 5 >"$d/ref.log" 2>&1 || { tail -3 "$d/ref.log"; return; }
+    "$bin/ditto" generate -m "$2" -p "$8" --device cuda --dtype "$3" -W "$4" -H "$5" --steps "$6" --max-sequence-length "$7" \
+        --seed 5 -o "$d/ours.png" -y -v --dump "$d/ours" || return
+    python3 scripts/parity.py "$d/ref" "$d/ours"
+}
+if python3 -c 'import diffusers' 2>/dev/null; then
+    {
+        head
+        parity tiny-f32 tests/golden/tiny-flux f32 112 80 3 19 "a small red circle, and a large blue square on the left"
+        parity tiny-bf16 tests/golden/tiny-flux bf16 112 80 3 19 "a small red circle, and a large blue square on the left"
+        if [ -d weights/demo-flux/transformer ]; then
+            parity demo-bf16 weights/demo-flux bf16 128 128 28 512 "a large red circle in the centre on a white background"
+        fi
+    } >"$out/parity.txt" 2>&1
+    rm -rf "$out/work"
+    cat "$out/parity.txt"
+else
+    echo "parity: skipped, diffusers is not installed here"
+fi
