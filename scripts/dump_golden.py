@@ -190,9 +190,20 @@ def tap_vae(vae, z):
 
 
 def save(path, tensors, meta):
-    clean = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
-    save_file(clean, path, metadata={k: str(v) for k, v in meta.items()})
-    os.chmod(path, 0o644)
+    """A safetensors file whose bytes depend on nothing but the contents (the library orders metadata at random)."""
+    names = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int32: "I32", torch.uint8: "U8"}
+    header, payload = {"__metadata__": {k: str(v) for k, v in sorted(meta.items())}}, []
+    at = 0
+    for k in sorted(tensors):
+        t = tensors[k].detach().cpu().contiguous()
+        raw = t.flatten().view(torch.uint8).numpy().tobytes()
+        header[k] = {"dtype": names[t.dtype], "shape": list(t.shape), "data_offsets": [at, at + len(raw)]}
+        at += len(raw)
+        payload.append(raw)
+    head = json.dumps(header, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % 8)
+    with open(path, "wb") as f:
+        f.write(len(head).to_bytes(8, "little") + head + b"".join(payload))
 
 
 def schnell_variant(model_dir, out):
