@@ -35,7 +35,12 @@ static Tensor view(int64_t tokens, int64_t heads, int64_t e, int64_t gap) {
 }
 
 static void attention(Tally *t, const CudaLibs *l) {
-    static const struct { int64_t tq, tk, h, hk, e, gap; int mask; AttentionGraph form; bool good; } CASE[] = {
+    static const struct {
+        int64_t tq, tk, h, hk, e, gap;
+        int mask;
+        AttentionGraph form;
+        bool good;
+    } CASE[] = {
         {4608, 4608, 24, 24, 128, 0, MASK_NONE, ATTENTION_UNIFIED, true},
         {4608, 4608, 24, 24, 128, 256, MASK_NONE, ATTENTION_UNIFIED, true},
         {126, 1024, 32, 32, 64, 0, MASK_NONE, ATTENTION_UNIFIED, true},
@@ -47,8 +52,10 @@ static void attention(Tally *t, const CudaLibs *l) {
         {512, 512, 32, 5, 128, 0, MASK_NONE, ATTENTION_COMPOSITE, false}, /* heads do not divide */
     };
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
-        Attention a = {.q = view(CASE[i].tq, CASE[i].h, CASE[i].e, CASE[i].gap), .k = view(CASE[i].tk, CASE[i].hk, CASE[i].e, 0),
-                       .v = view(CASE[i].tk, CASE[i].hk, CASE[i].e, CASE[i].gap), .o = view(CASE[i].tq, CASE[i].h, CASE[i].e, 0),
+        Attention a = {.q = view(CASE[i].tq, CASE[i].h, CASE[i].e, CASE[i].gap),
+                       .k = view(CASE[i].tk, CASE[i].hk, CASE[i].e, 0),
+                       .v = view(CASE[i].tk, CASE[i].hk, CASE[i].e, CASE[i].gap),
+                       .o = view(CASE[i].tq, CASE[i].h, CASE[i].e, 0),
                        .scale = 0.125f, .mask = CASE[i].mask};
         Error e = {0};
         char what[64];
@@ -63,7 +70,12 @@ static void attention(Tally *t, const CudaLibs *l) {
 }
 
 static void convolution(Tally *t, const CudaLibs *l) {
-    static const struct { int64_t y, x, in, out, k; int32_t stride, top, left, bottom, right; DType type; int64_t extra; } CASE[] = {
+    static const struct {
+        int64_t y, x, in, out, k;
+        int32_t stride, top, left, bottom, right;
+        DType type;
+        int64_t extra; /* rows too many in y */
+    } CASE[] = {
         {128, 128, 512, 512, 3, 1, 1, 1, 1, 1, BF16, 0}, {1024, 1024, 128, 3, 3, 1, 1, 1, 1, 1, BF16, 0},
         {16, 24, 16, 512, 3, 1, 1, 1, 1, 1, F32, 0},     {64, 64, 128, 128, 3, 2, 0, 0, 1, 1, BF16, 0},
         {64, 64, 512, 256, 1, 1, 0, 0, 0, 0, BF16, 0},   {5, 7, 3, 5, 3, 1, 1, 1, 1, 1, BF16, 0},
@@ -71,9 +83,10 @@ static void convolution(Tally *t, const CudaLibs *l) {
     };
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
         Weight w = {.w = tensor_of((void *)4096, CASE[i].type, CASE[i].out, CASE[i].k, CASE[i].k, CASE[i].in)};
-        int64_t down = CASE[i].y + CASE[i].top + CASE[i].bottom - CASE[i].k, across = CASE[i].x + CASE[i].left + CASE[i].right - CASE[i].k;
+        int64_t down = (CASE[i].y + CASE[i].top + CASE[i].bottom - CASE[i].k) / CASE[i].stride + 1 + CASE[i].extra;
+        int64_t across = (CASE[i].x + CASE[i].left + CASE[i].right - CASE[i].k) / CASE[i].stride + 1;
         Conv2d a = {.x = tensor_of((void *)4096, CASE[i].type, CASE[i].y, CASE[i].x, CASE[i].in),
-                    .y = tensor_of((void *)4096, CASE[i].type, down / CASE[i].stride + 1 + CASE[i].extra, across / CASE[i].stride + 1, CASE[i].out),
+                    .y = tensor_of((void *)4096, CASE[i].type, down, across, CASE[i].out),
                     .w = &w, .stride = CASE[i].stride, .pad_top = CASE[i].top, .pad_left = CASE[i].left,
                     .pad_bottom = CASE[i].bottom, .pad_right = CASE[i].right};
         Error e = {0};

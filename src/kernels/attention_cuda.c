@@ -146,7 +146,7 @@ static Status flash_run(Exec *x, const Attention *a, CudaDnn *g) {
                            ATTENTION_ID_LOW};
     float scale = a->scale, low = -INFINITY;
     void *pointers[] = {a->q.data, a->k.data, a->v.data, a->o.data, &scale, &low};
-    return cuda_dnn_run(x, g, a->mask == MASK_CAUSAL ? 6 : 5, ids, pointers);
+    return cuda_dnn_run(x, g, x->cuda->workspace, a->mask == MASK_CAUSAL ? 6 : 5, ids, pointers);
 }
 
 /* --- products per head by cuBLAS --- */

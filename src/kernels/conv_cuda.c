@@ -4,8 +4,9 @@
  * rounds before it. The upsampled picture, and copies of strided or misaligned pictures, live in scratch. F32 multiplies
  * in f32: engines that round their inputs (TF32) or use transforms (Winograd, FFT) are passed over, although PyTorch
  * allows TF32 in convolutions by default: our f32 mode is the one to measure others against.
- * Easy to get wrong: shapes cuDNN has no engine for go through a plain kernel of ours, slowly; a plan that wants more
- * than the library workspace is passed over too, since memory is planned before a GPU is touched. */
+ * Easy to get wrong: memory is planned before a GPU is touched, so a plan that wants more than the library workspace
+ * (F32: than room for transposed copies of its tensors) is passed over too; a shape left without a plan goes through a
+ * plain kernel of ours, correct and slow. */
 #include "kernels/conv_cuda.h"
 #include "kernels/cuda_pieces.h"
 #include "kernels/cuda_plans.h"
@@ -15,7 +16,7 @@
 
 #include <stdio.h>
 
-enum { KEY_CONV = 3, ALIGN = 16 };
+enum { KEY_CONV = 3, ALIGN = 16, F32_MARGIN = 1 << 20 };
 static const unsigned F32_REFUSED = 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE | 1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS |
                                     1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION | 1u << CUDNN_NUMERICAL_NOTE_FFT |
                                     1u << CUDNN_NUMERICAL_NOTE_WINOGRAD | 1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4 |
@@ -45,7 +46,7 @@ typedef struct Key {
     int32_t kind, dtype, stride, pads[4], padding;
 } Key;
 
-static Status plan_of(Exec *x, const Conv2d *a, CudaDnn **out) {
+static Status plan_of(Exec *x, const Conv2d *a, size_t workspace, CudaDnn **out) {
     Cuda *c = x->cuda;
     Key key;
     memset(&key, 0, sizeof key);
@@ -63,7 +64,7 @@ static Status plan_of(Exec *x, const Conv2d *a, CudaDnn **out) {
                                 dtype_name(a->x.dtype));
     if (!g) return x->error->code;
     conv_cuda_graph(g, a);
-    Status s = cuda_dnn_plan(g, ALWAYS_REFUSED | (a->x.dtype == F32 ? F32_REFUSED : 0), CUDA_BLAS_WORKSPACE, NULL, 0);
+    Status s = cuda_dnn_plan(g, ALWAYS_REFUSED | (a->x.dtype == F32 ? F32_REFUSED : 0), workspace, NULL, 0);
     if (s != OK) {
         cuda_dnn_free(g);
         return s;
@@ -73,14 +74,24 @@ static Status plan_of(Exec *x, const Conv2d *a, CudaDnn **out) {
     return OK;
 }
 
+/* What a plan may use beside the library workspace, 0: nothing. The F32 engines want transposed copies of everything. */
+static size_t own_workspace(Tensor in, Tensor w, Tensor out) {
+    if (in.dtype != F32) return 0;
+    size_t bytes = tensor_bytes(in) + tensor_bytes(w) + tensor_bytes(out) + F32_MARGIN;
+    return bytes > CUDA_BLAS_WORKSPACE ? bytes : 0;
+}
+
 /* y = r(conv(x)) on contiguous, aligned pictures. */
 static Status product(Exec *x, const Conv2d *a) {
     CudaDnn *g = NULL;
-    TRY(plan_of(x, a, &g));
+    size_t bytes = own_workspace(a->x, a->w->w, a->y);
+    void *workspace = bytes ? arena_push(x->scratch, bytes) : x->cuda->workspace;
+    if (!workspace) return fail(x->error, ERR_MEMORY, "convolution: no scratch of %zu bytes", bytes);
+    TRY(plan_of(x, a, bytes ? bytes : CUDA_BLAS_WORKSPACE, &g));
     if (!cuda_dnn_ready(g)) return cuda_pieces_conv(x, a->y, a->x, a->w->w, a->stride, a->pad_top, a->pad_left);
     const int64_t ids[] = {CONV_ID_X, CONV_ID_W, CONV_ID_Y};
     void *pointers[] = {a->x.data, a->w->w.data, a->y.data};
-    return cuda_dnn_run(x, g, 3, ids, pointers);
+    return cuda_dnn_run(x, g, workspace, 3, ids, pointers);
 }
 
 /* --- the ops --- */
@@ -119,7 +130,11 @@ static size_t rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_A
 static bool needs_copy(const Conv2d *a, int up) { return up || !usable(&a->x); }
 
 static size_t scratch(const Conv2d *a, int up) {
-    return (needs_copy(a, up) ? rounded(picture(&a->x, up)) : 0) + (usable(&a->y) ? 0 : rounded(picture(&a->y, 0)));
+    Tensor in = a->x;
+    in.shape[0] <<= up;
+    in.shape[1] <<= up;
+    return (needs_copy(a, up) ? rounded(picture(&a->x, up)) : 0) + (usable(&a->y) ? 0 : rounded(picture(&a->y, 0))) +
+           rounded(own_workspace(in, a->w->w, a->y));
 }
 
 /* A contiguous copy of the picture, each pixel 2^up times in both directions: a copy from a view with strides of 0. */
@@ -139,7 +154,8 @@ static Status spread(Exec *x, Tensor *t, int up) {
 
 static Status convolve(Exec *x, OpId op, const Conv2d *args, int up) {
     TRY(check(x, op, args, up));
-    if (!tensor_numel(args->y) || !tensor_numel(args->x)) return fail(x->error, ERR_MODEL, "%s: empty picture", ops_info(op)->name);
+    if (!tensor_numel(args->y)) return OK;
+    if (!tensor_numel(args->x)) return fail(x->error, ERR_MODEL, "%s: empty picture", ops_info(op)->name);
     Conv2d a = *args;
     if (needs_copy(args, up)) TRY(spread(x, &a.x, up));
     if (!usable(&args->y)) a.y = arena_tensor(x->scratch, args->y.dtype, 3, args->y.shape);

@@ -291,7 +291,7 @@ Status cuda_dnn_plan(CudaDnn *g, unsigned refuse, size_t workspace, char *why, s
 
 /* --- running --- */
 
-Status cuda_dnn_run(Exec *x, CudaDnn *g, int count, const int64_t *ids, void *const *pointers) {
+Status cuda_dnn_run(Exec *x, CudaDnn *g, void *workspace, int count, const int64_t *ids, void *const *pointers) {
     const CudaLibs *l = g->l;
     CudaDnnDesc pack = NULL;
     const char *call = "cudnnBackendCreateDescriptor", *attribute = "CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR";
@@ -307,7 +307,7 @@ Status cuda_dnn_run(Exec *x, CudaDnn *g, int count, const int64_t *ids, void *co
     STEP(cudnnBackendSetAttribute, "CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS", pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
          CUDNN_TYPE_VOID_PTR, count, pointers)
     STEP(cudnnBackendSetAttribute, "CUDNN_ATTR_VARIANT_PACK_WORKSPACE", pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
-         CUDNN_TYPE_VOID_PTR, 1, &x->cuda->workspace)
+         CUDNN_TYPE_VOID_PTR, 1, &workspace)
     STEP(cudnnBackendFinalize, "variant pack", pack)
     STEP(cudnnBackendExecute, "plan", x->cuda->dnn, g->plan, pack)
 #undef STEP

@@ -39,12 +39,14 @@ void cuda_dnn_conv(CudaDnn *g, CudaDnnDesc x, CudaDnnDesc w, CudaDnnDesc y, int6
 
 /* Finalizes the graph, and with a handle builds the first configuration of the heuristic that needs at most
  * `workspace` bytes and whose engine has none of the numerical notes in `refuse` (bits 1 << CUDNN_NUMERICAL_NOTE_*).
- * OK without a plan (cuda_dnn_ready): cuDNN has no engine for this graph (*why, when not NULL, says so); ERR_DEVICE: a call failed. */
+ * OK without a plan (cuda_dnn_ready): cuDNN has no engine for this graph, and *why, when not
+ * NULL, says so; ERR_DEVICE: a call failed. */
 Status cuda_dnn_plan(CudaDnn *g, unsigned refuse, size_t workspace, char *why, size_t why_size);
 /* Has it a plan? A graph without one is worth keeping: it says that none exists. */
 bool cuda_dnn_ready(const CudaDnn *g);
-/* pointers[i] belongs to ids[i]: device addresses; host addresses for by-value scalars. */
-Status cuda_dnn_run(Exec *x, CudaDnn *g, int count, const int64_t *ids, void *const *pointers);
+/* pointers[i] belongs to ids[i]: device addresses; host addresses for by-value scalars. workspace: as many bytes as the
+ * plan was limited to. */
+Status cuda_dnn_run(Exec *x, CudaDnn *g, void *workspace, int count, const int64_t *ids, void *const *pointers);
 
 /* For cuda_plans_add. */
 void cuda_dnn_destroy(Cuda *c, void *graph);

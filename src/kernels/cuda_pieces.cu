@@ -170,8 +170,10 @@ Status cuda_pieces_divide(Exec *x, Tensor o, Tensor acc, Tensor sum) {
     unsigned blocks = blocks_for(count, THREADS);
     cudaStream_t stream = x->cuda->stream;
     if (o.dtype == BF16)
-        k_flash_divide<<<blocks, THREADS, 0, stream>>>((__nv_bfloat16 *)o.data, o.stride[0], o.stride[1], from, sums, n, e, count);
-    else k_flash_divide<<<blocks, THREADS, 0, stream>>>((float *)o.data, o.stride[0], o.stride[1], from, sums, n, e, count);
+        k_flash_divide<<<blocks, THREADS, 0, stream>>>((__nv_bfloat16 *)o.data, o.stride[0], o.stride[1], from, sums, n, e,
+                                                       count);
+    else
+        k_flash_divide<<<blocks, THREADS, 0, stream>>>((float *)o.data, o.stride[0], o.stride[1], from, sums, n, e, count);
     return cuda_launched(x, "attention: divide");
 }
 
