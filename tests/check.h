@@ -34,7 +34,7 @@ typedef struct Buf {
     uint8_t *skipped;           /* outputs: elements that are not judged; NULL: all are */
     double near_limit;          /* share of elements that may differ from want inside [lo, hi]; 1: all */
     size_t bytes, lead;         /* of the whole allocation; of the guard before element 0 */
-    char *image;                /* host copy of the allocation before a run */
+    char *image, *after;        /* host copies of the allocation before and after a run */
 } Buf;
 
 typedef struct Case {
@@ -56,7 +56,7 @@ typedef struct Case {
     const char *refusal;  /* text that the refusal must contain */
     /* The same result by other ops, bit for bit (fused forms): run on the same buffers. NULL: none. */
     Status (*twin)(Exec *x, const void *args);
-    void *owned[96];      /* memory of the case */
+    void *owned[128];      /* memory of the case */
     int owned_count;
 } Case;
 

@@ -73,7 +73,7 @@ static void naive_row(const Problem *p, int64_t head, int64_t i, float *prob, fl
 static void expect_attention(Case *c, Buf *o, const Problem *p) {
     /* whole rows of (query, head), all of them or a sample of a few hundred */
     int64_t all = p->tq * p->heads, rows = all;
-    while (rows > 16 && rows * p->tk * p->e > 6000000) rows = (rows + 1) / 2;
+    while (rows > 16 && rows * p->tk * p->e > 2000000) rows = (rows + 1) / 2;
     if (rows < all) {
         o->skipped = check_alloc(c, (size_t)o->n);
         memset(o->skipped, 1, (size_t)o->n);

@@ -18,7 +18,7 @@ static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf *
                         bool doubled) {
     int64_t oh = y->view.shape[0], ow = y->view.shape[1], taps = g->k * g->k * g->cin, all = oh * ow, n = all;
     DType t = y->view.dtype;
-    while (n > 4 && n * taps * g->cout > 12000000) n = (n + 1) / 2;
+    while (n > 4 && n * taps * g->cout > 4000000) n = (n + 1) / 2;
     if (n < all) {
         y->skipped = check_alloc(c, (size_t)y->n);
         memset(y->skipped, 1, (size_t)y->n);

@@ -49,7 +49,7 @@ typedef struct Product {
 static void expect_product(Case *c, Buf *y, const Product *p) {
     int64_t n = p->w->view.shape[0], k = p->w->view.shape[1], m = y->n / n, rows = m;
     DType t = y->view.dtype;
-    while (rows > 2 && rows * n * k > 20000000) rows = (rows + 1) / 2;
+    while (rows > 2 && rows * n * k > 4000000) rows = (rows + 1) / 2;
     if (rows > 64) rows = 64;
     int64_t *row = check_alloc(c, (size_t)rows * sizeof *row);
     for (int64_t r = 0; r < rows; r++) row[r] = rows == m ? r : r == 0 ? m - 1 : check_below(c, m);
