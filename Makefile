@@ -52,7 +52,7 @@ CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -g -march=$(ARCH) -ffp-contract=off $(O
 NVFLAGS := -O3 -g -std=c++17 $(CUDA_CODE) --fmad=false -DHAVE_CUDA -Xcompiler -iquote,src,-Wall
 # Asked for in recipes only, so that `make deps` works where nothing is installed yet.
 CPPDEPS  = $(shell pkg-config --cflags $(PKGS) | sed 's/-I/-isystem /g')
-LDLIBS   = $(shell pkg-config --libs $(PKGS)) $(CULIBS) -lm -lpthread
+LDLIBS   = $(shell pkg-config --libs $(PKGS)) $(CULIBS) -lm -lpthread $(EXTRALIBS)
 TESTLIBS := -lcmocka
 ifeq ($(VARIANT),portable-objects)
 LDLIBS  += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/lib:$$ORIGIN/../lib' # old tags: libraries' own needs are found too
@@ -151,7 +151,7 @@ asan-check: $(BUILD)/ditto $(TESTS)
 	@BUILD=$(BUILD) DITTO=$(BUILD)/ditto CHECK_LINT=0 scripts/check.sh
 
 fuzz: ## libFuzzer (clang) on every parser, FUZZ_SECONDS (60) each
-	$(Q)$(MAKE) --no-print-directory CC=clang VARIANT=fuzz CUDA=0 OPT=-O1 OPENMP= \
+	$(Q)$(MAKE) --no-print-directory CC=clang VARIANT=fuzz CUDA=0 OPT=-O1 OPENMP= EXTRALIBS=-lgomp \
 	  EXTRA="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -Wno-error -Wno-unknown-pragmas" \
 	  fuzz-run
 
@@ -166,6 +166,14 @@ lint-objects: $(OBJ)
 
 lint: lint-objects ## the house rules that a script can check
 	@BUILD=$(BUILD) scripts/lint.sh
+
+bench: ditto $(BUILD)/tests/bench_cpu ## speed of the CPU table, time of a picture, peak memory against the plan
+	@BUILD=$(BUILD) scripts/bench.sh
+
+PYTHON ?= python3
+check-tokenizers: ditto ## ids of the real vocabularies below VOCABS against the reference libraries (Python)
+	$(if $(VOCABS),,$(error check-tokenizers: give VOCABS=DIR))
+	@$(PYTHON) scripts/check_tokenizers.py --tool "./ditto tokens" $(VOCABS)
 
 format: ## clang-format on FILES (default: files changed since the last commit)
 	@clang-format -i $(or $(FILES),$(shell git diff --name-only --diff-filter=d HEAD -- '*.c' '*.h' '*.cu'))
@@ -191,4 +199,5 @@ clean: ## remove what was built
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1:/p' $(firstword $(MAKEFILE_LIST)) | sed 's|^|  make |; s|:|\t|' | expand -t 26
 
-.PHONY: all deps deps-list demo check check-full asan asan-check fuzz fuzz-run lint lint-objects format install portable portable-folder clean help FORCE
+.PHONY: all deps deps-list demo check check-full asan asan-check fuzz fuzz-run lint lint-objects bench check-tokenizers \
+        format install portable portable-folder clean help FORCE

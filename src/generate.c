@@ -15,6 +15,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 typedef struct Run {
@@ -137,10 +138,14 @@ static Status one_picture(Run *r, int k, Error *e) {
     Meta meta = {&job, pipeline_title(r->pipeline), pipeline_device(r->pipeline),
                  pipeline_dtype(r->pipeline)};
     if (status == OK) status = save(r, &meta, r->names.path[k], &media, e);
-    if (status == OK && r->line.out && r->cli->verbosity > 0)
-        fprintf(r->err, "%sseed %" PRIu64 ": text %.2f s, denoise %.2f s, decode %.2f s, all %.2f s\n", label,
-                job.seed, media.seconds_text, media.seconds_denoise, media.seconds_decode,
-                progress_now() - start);
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    if (status == OK && r->cli->verbosity > 0)
+        fprintf(r->err,
+                "%sseed %" PRIu64
+                ": text %.2f s, denoise %.2f s, decode %.2f s, all %.2f s, peak memory %.1f MiB\n",
+                label, job.seed, media.seconds_text, media.seconds_denoise, media.seconds_decode,
+                progress_now() - start, (double)usage.ru_maxrss / 1024);
     if (status == OK) status = report(r, &meta, r->names.path[k], &media, e);
     media_free(&media);
     return status;
