@@ -19,7 +19,7 @@ export LD_LIBRARY_PATH=$libs:${LD_LIBRARY_PATH:-}
 head() {
     echo "# $(date -u +%F) $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sed -n 1p)"
     python3 -c 'import torch; print("# torch", torch.__version__, "cuda", torch.version.cuda, "cudnn", torch.backends.cudnn.version())'
-    echo "# commit $(cat commit 2>/dev/null || git rev-parse --short HEAD 2>/dev/null || echo unknown)"
+    echo "# commit ${COMMIT:-unknown}"
 }
 { head; timeout "${CHECKOP_SECONDS:-200}" "$bin/tests/checkop" --backend cuda ${CHECKOP_ARGS:-}; } >"$out/checkop.txt" 2>&1
 grep -E '^FAIL' "$out/checkop.txt" | sed -n 1,40p
@@ -42,6 +42,10 @@ if python3 -c 'import diffusers' 2>/dev/null; then
         parity tiny-bf16 tests/golden/tiny-flux bf16 112 80 3 19 "a small red circle, and a large blue square on the left"
         if [ -d weights/demo-flux/transformer ]; then
             parity demo-bf16 weights/demo-flux bf16 128 128 28 512 "a large red circle in the centre on a white background"
+        fi
+        if [ -n "${WIDE:-}" ]; then # production widths, few layers
+            python3 scripts/random_checkpoint.py "$out/work/wide" --layers 2 --single-layers 3 --t5-layers 2
+            parity wide-bf16 "$out/work/wide" bf16 1024 1024 3 512 "a small red circle, and a large blue square on the left"
         fi
     } >"$out/parity.txt" 2>&1
     rm -rf "$out/work"
