@@ -10,6 +10,7 @@
 set -u
 out=$1 bin=${2:-build/portable}
 mkdir -p "$out"
+work=$(mktemp -d)
 libs=$(python3 - <<'P'
 import glob, os, torch
 top = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "nvidia")
@@ -30,7 +31,7 @@ fi
 [ "${ONLY:-parity}" = parity ] || exit 0
 
 parity() { # name model dtype width height steps text prompt
-    local d=$out/work/$1
+    local d=$work/$1
     mkdir -p "$d"
     echo "== $1: $2 $3 $4x$5, $6 steps, $7 text tokens"
     python3 scripts/dump_golden.py "$2" "$d/ref" -p "$8" --device cuda --dtype "$3" --width "$4" --height "$5" --steps "$6" \
@@ -48,11 +49,11 @@ if python3 -c 'import diffusers' 2>/dev/null; then
             parity demo-bf16 weights/demo-flux bf16 128 128 28 512 "a large red circle in the centre on a white background"
         fi
         if [ -n "${WIDE:-}" ]; then # production widths, few layers
-            python3 scripts/random_checkpoint.py "$out/work/wide" --layers 2 --single-layers 3 --t5-layers 2
-            parity wide-bf16 "$out/work/wide" bf16 1024 1024 3 512 "a small red circle, and a large blue square on the left"
+            python3 scripts/random_checkpoint.py "$work/wide" --layers 2 --single-layers 3 --t5-layers 2
+            parity wide-bf16 "$work/wide" bf16 1024 1024 3 512 "a small red circle, and a large blue square on the left"
         fi
     } >"$out/parity.txt" 2>&1
-    rm -rf "$out/work"
+    rm -rf "$work"
     cat "$out/parity.txt"
 else
     echo "parity: skipped, diffusers is not installed here"
