@@ -30,7 +30,7 @@ TRANSFORMER = dict(patch_size=1, in_channels=24, num_layers=2, num_single_layers
                    axes_dims_rope=[2, 6, 8])
 VAE = dict(in_channels=3, out_channels=3, latent_channels=6, block_out_channels=[8, 16, 24, 32],
            down_block_types=["DownEncoderBlock2D"] * 4, up_block_types=["UpDecoderBlock2D"] * 4, act_fn="silu",
-           layers_per_block=1, norm_num_groups=8, sample_size=64, scaling_factor=0.3611, shift_factor=0.1159,
+           layers_per_block=1, norm_num_groups=4, sample_size=64, scaling_factor=0.3611, shift_factor=0.1159,
            use_quant_conv=False, use_post_quant_conv=False, mid_block_add_attention=True, force_upcast=True)
 SCHEDULER = {"_class_name": "FlowMatchEulerDiscreteScheduler", "_diffusers_version": "0.30.0.dev0",
              "base_image_seq_len": 256, "base_shift": 0.5, "max_image_seq_len": 4096, "max_shift": 1.15,
