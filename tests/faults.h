@@ -170,15 +170,17 @@ static Status gelu_other(Exec *x, const void *args) { /* erf for tanh and back *
 
 /* --- qk_norm_rope_head: [T,H,E], interleaved pairs --- */
 
-enum { ROPE_UNROUNDED = 1, ROPE_BACKWARDS = 2, ROPE_FIRST = 4, ROPE_FMA = 8 };
+enum { ROPE_UNROUNDED = 1, ROPE_BACKWARDS = 2, ROPE_FIRST = 4 };
 
 static inline void faults_rope(Tensor y, Tensor x, Tensor w, const QkNormRopeHead *a, int how) {
     int64_t e = x.shape[x.rank - 1], heads = x.shape[x.rank - 2], rows = tensor_numel(x) / e;
     for (int64_t i = 0; i < rows; i++) {
         float s = faults_rms(x, i, a->eps), out[512];
         for (int64_t k = 0; k < e; k += 2) {
-            float u = faults_get(x, i * e + k) * s * faults_get(w, k), v = faults_get(x, i * e + k + 1) * s * faults_get(w, k + 1);
-            float c = faults_get(a->cos, i / heads * (e / 2) + k / 2), z = faults_get(a->sin, i / heads * (e / 2) + k / 2);
+            int64_t at = i / heads * (e / 2) + k / 2;
+            float u = faults_get(x, i * e + k) * s * faults_get(w, k);
+            float v = faults_get(x, i * e + k + 1) * s * faults_get(w, k + 1);
+            float c = faults_get(a->cos, at), z = faults_get(a->sin, at);
             if (!(how & ROPE_UNROUNDED)) u = r(x, u), v = r(x, v);
             if (how & ROPE_BACKWARDS) z = -z;
             if (how & ROPE_FIRST) { /* rotate, then weight */
@@ -213,19 +215,15 @@ static Status rope_none(Exec *x, const void *args) {
 }
 static Status rope_shifted(Exec *x, const void *args) { /* every row takes the position of the row before it */
     QkNormRopeHead a = *(const QkNormRopeHead *)args;
-    a.cos.data = (char *)a.cos.data - a.cos.stride[0] * 4;
-    a.sin.data = (char *)a.sin.data - a.sin.stride[0] * 4;
-    Tensor first = tensor_slice(a.q, 0, 0, 1), fk = tensor_slice(a.k, 0, 0, 1);
     QkNormRopeHead one = a;
-    one.q = first, one.k = fk, one.yq = tensor_slice(a.yq, 0, 0, 1), one.yk = tensor_slice(a.yk, 0, 0, 1);
-    one.cos = tensor_slice(((const QkNormRopeHead *)args)->cos, 0, 0, 1);
-    one.sin = tensor_slice(((const QkNormRopeHead *)args)->sin, 0, 0, 1);
-    TRY(faults_call(x, OP_qk_norm_rope_head, &one));
     int64_t n = a.q.shape[0] - 1;
+    one.q = tensor_slice(a.q, 0, 0, 1), one.k = tensor_slice(a.k, 0, 0, 1);
+    one.yq = tensor_slice(a.yq, 0, 0, 1), one.yk = tensor_slice(a.yk, 0, 0, 1);
+    one.cos = tensor_slice(a.cos, 0, 0, 1), one.sin = tensor_slice(a.sin, 0, 0, 1);
+    TRY(faults_call(x, OP_qk_norm_rope_head, &one));
     a.q = tensor_slice(a.q, 0, 1, n), a.k = tensor_slice(a.k, 0, 1, n);
     a.yq = tensor_slice(a.yq, 0, 1, n), a.yk = tensor_slice(a.yk, 0, 1, n);
-    a.cos = tensor_slice(((const QkNormRopeHead *)args)->cos, 0, 0, n);
-    a.sin = tensor_slice(((const QkNormRopeHead *)args)->sin, 0, 0, n);
+    a.cos = tensor_slice(a.cos, 0, 0, n), a.sin = tensor_slice(a.sin, 0, 0, n);
     return faults_call(x, OP_qk_norm_rope_head, &a);
 }
 
