@@ -8,8 +8,10 @@ surroundings. The reference is Tokenizer.from_file, or for CLIP without tokenize
 transformers' CLIPTokenizer. Easy to get wrong: both sides must see the same text, so strings travel as JSON.
 
 Needs Python with tokenizers and, for CLIP's older layout, transformers (the pinned versions).
-Usage: check_tokenizers.py --tool PROGRAM VOCABS [--count 10000] [--seed 1] [--no-sweep] [--fixed]
-PROGRAM is called as `PROGRAM FOLDER [--no-special]` with JSON strings on stdin.
+Usage: check_tokenizers.py --tool PROGRAM VOCABS [--count 10000] [--seed 1] [--no-sweep] [--by-class]
+PROGRAM is called as `PROGRAM FOLDER [--no-special]` with JSON strings on stdin. With --by-class the reference
+is what transformers builds from the folder, and padding and truncation are compared, too (PROGRAM is then
+"build/release/tests/test_tokenizers class", which opens the folder as that library does).
 """
 import argparse
 import json
@@ -187,6 +189,24 @@ def compare(name, tool, folder, hf, texts, specials):
     return wrong
 
 
+def compare_fixed(name, tool, folder, texts):
+    """The pipelines' call, padding and truncation included, at the model's own length and a short one."""
+    from transformers import AutoTokenizer
+
+    hf, wrong = AutoTokenizer.from_pretrained(folder), 0
+    texts = [t for t in texts if "\n" not in t]
+    for length in (min(hf.model_max_length, 512), 9):
+        command = tool.split()[:1] + ["fixed", folder, str(length)]
+        done = subprocess.run(command, input="".join(t + "\n" for t in texts).encode(), stdout=subprocess.PIPE, check=True)
+        for text, line in zip(texts, done.stdout.decode().split("\n")[:-1], strict=True):
+            want = hf(text, padding="max_length", max_length=length, truncation=True).input_ids
+            if line != "[" + ",".join(map(str, want)) + "]":
+                wrong += 1
+                if wrong <= 5:
+                    print("  %s at %d: %s\n    reference %s\n    ditto     %s" % (name, length, json.dumps(text)[:300], str(want)[:300], line[:300]))
+    return wrong
+
+
 def folders(root):
     for at, _, files in sorted(os.walk(root, followlinks=True)):
         if "tokenizer.json" in files or {"vocab.json", "merges.txt"} <= set(files):
@@ -210,6 +230,8 @@ def main():
         added = sorted(t.content for t in hf.get_added_tokens_decoder().values())
         texts = strings(a.count, a.seed, vocab, added[:: max(1, len(added) // 100)] or ["</s>"])
         wrong = compare(folder, a.tool, folder, hf, texts, True) + compare(folder, a.tool, folder, hf, texts[:2000], False)
+        if a.by_class:
+            wrong += compare_fixed(folder, a.tool, folder, texts[:3000])
         swept = 0
         if not a.no_sweep:
             batch = []
@@ -227,4 +249,5 @@ def main():
     sys.exit(total != 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

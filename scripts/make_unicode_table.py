@@ -200,4 +200,5 @@ def main():
     print("%d steps, %d lower case runs" % (len(steps), len(runs)), file=sys.stderr)
 
 
-main()
+if __name__ == "__main__":
+    main()

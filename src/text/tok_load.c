@@ -140,10 +140,13 @@ static Status load_steps(Tokenizer *t, const Json *j, const char *class, const c
     return parse_post(t, json_get(j, "post_processor"), where, e);
 }
 
-static Status load_json(Tokenizer *t, const char *class, const char *text, size_t size, const char *where, Error *e) {
+/* Reads the JSON before anything big is allocated. */
+static Status load_json(const char *class, const char *text, size_t size, const char *where, Tokenizer **out,
+                        Error *e) {
     Json *j;
     TRY(json_parse(text, size, where, &j, e));
-    Status s = load_steps(t, j, class, text, size, where, e);
+    Status s = start(out, e);
+    if (s == OK) s = load_steps(*out, j, class, text, size, where, e);
     json_free(j);
     return s;
 }
@@ -232,7 +235,7 @@ static Status open_folder(const char *dir, bool by_class, Tokenizer **out, Error
     Json *config = NULL, *specials = NULL;
     Tokenizer *t = NULL;
     char *path = file_join(dir, "tokenizer.json");
-    Status s = path ? start(&t, e) : fail(e, ERR_MEMORY, "%s: out of memory", dir);
+    Status s = path ? OK : fail(e, ERR_MEMORY, "%s: out of memory", dir);
     if (s == OK) s = read_optional(dir, "tokenizer_config.json", &config, e);
     if (s == OK) s = read_optional(dir, "special_tokens_map.json", &specials, e);
     if (s == OK && file_exists(path)) {
@@ -242,11 +245,12 @@ static Status open_folder(const char *dir, bool by_class, Tokenizer **out, Error
         if (s == OK) {
             const char *class = "";
             if (by_class) s = json_string(config, "tokenizer_class", &class, dir, e);
-            if (s == OK) s = load_json(t, class, text, size, path, e);
+            if (s == OK) s = load_json(class, text, size, path, &t, e);
             free(text);
         }
     } else if (s == OK) {
-        s = open_files(t, dir, config, specials, e);
+        s = start(&t, e);
+        if (s == OK) s = open_files(t, dir, config, specials, e);
     }
     if (s == OK) s = name_ids(t, config, specials, dir, e);
     free(path);
@@ -264,8 +268,7 @@ Status tok_open_class(const char *dir, Tokenizer **out, Error *e) { return open_
 Status tok_parse(const char *json, size_t size, const char *where, Tokenizer **out, Error *e) {
     *out = NULL;
     Tokenizer *t = NULL;
-    TRY(start(&t, e));
-    Status s = load_json(t, "", json, size, where, e);
+    Status s = load_json("", json, size, where, &t, e);
     if (s == OK) *out = t;
     else tok_close(t);
     return s;
