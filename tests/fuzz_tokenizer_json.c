@@ -2,7 +2,7 @@
  *
  * Input: the JSON, a NUL byte, the text (without a NUL the JSON is the text, too). Checked beyond memory
  * safety: ids lie inside the vocabulary, offsets inside the text, and the padded form agrees with the plain one.
- * Seeds: tests/fuzz/tokenizer_json. Build with clang -fsanitize=fuzzer,address,undefined. */
+ * Seeds: tests/corpus/fuzz_tokenizer_json. Build with clang -fsanitize=fuzzer,address,undefined. */
 #include "text/tok.h"
 
 #include <stdlib.h>
