@@ -32,7 +32,8 @@ void check_label(Case *c, const char *format, ...) {
 
 /* --- buffers --- */
 
-static Buf *buffer(Case *c, const char *name, Tensor *slot, DType t, Layout layout, int rank, const int64_t *shape) {
+static Buf *buffer(Case *c, const char *name, Tensor *slot, DType t, Layout layout, int rank,
+                   const int64_t *shape) {
     if (c->count == CHECK_BUFS) exit(98);
     Buf *b = &c->buf[c->count++];
     *b = (Buf){.name = name, .view = tensor_make(NULL, t, rank, shape), .slot = {slot}, .near_limit = 1};
@@ -51,13 +52,16 @@ static Buf *buffer(Case *c, const char *name, Tensor *slot, DType t, Layout layo
         if (pads) stride += check_below(c, 2) ? 8 * (1 + check_below(c, 4)) : check_below(c, 12);
     }
     b->n = tensor_numel(b->view);
-    b->lead = CHECK_GUARD + (layout == LAYOUT_UNALIGNED ? 1 : pads ? (size_t)check_below(c, 3) * dtype_size(t) : 0);
+    b->lead = CHECK_GUARD + (layout == LAYOUT_UNALIGNED ? 1
+                             : pads                     ? (size_t)check_below(c, 3) * dtype_size(t)
+                                                        : 0);
     b->bytes = b->lead + (size_t)stride * dtype_size(t) + CHECK_GUARD;
     if (slot) *slot = b->view;
     return b;
 }
 
-Buf *check_in(Case *c, const char *name, Tensor *slot, DType t, Layout layout, int rank, const int64_t *shape) {
+Buf *check_in(Case *c, const char *name, Tensor *slot, DType t, Layout layout, int rank,
+              const int64_t *shape) {
     Buf *b = buffer(c, name, slot, t, layout, rank, shape);
     b->v = check_alloc(c, (size_t)b->n * sizeof *b->v);
     return b;
@@ -70,7 +74,8 @@ static void expects(Case *c, Buf *b) {
     b->hi = check_alloc(c, (size_t)b->n * sizeof *b->hi);
 }
 
-Buf *check_out(Case *c, const char *name, Tensor *slot, DType t, Layout layout, int rank, const int64_t *shape) {
+Buf *check_out(Case *c, const char *name, Tensor *slot, DType t, Layout layout, int rank,
+               const int64_t *shape) {
     Buf *b = buffer(c, name, slot, t, layout, rank, shape);
     expects(c, b);
     return b;
@@ -91,7 +96,9 @@ Buf *check_bias(Case *c, int i, DType t, int64_t n) {
     return check_in(c, "bias", &c->weight[i].bias, t, LAYOUT_DENSE, 1, &n);
 }
 
-int64_t check_dim(const Case *c, int64_t full, int64_t small) { return c->small && small < full ? small : full; }
+int64_t check_dim(const Case *c, int64_t full, int64_t small) {
+    return c->small && small < full ? small : full;
+}
 
 Layout check_layout(Case *c) { return (Layout)check_below(c, 3); }
 
@@ -126,11 +133,14 @@ void check_fill(Case *c, Buf *b, double mean, double deviation) {
 
 void check_spoil(Case *c, Buf *b) {
     bool narrow = b->view.dtype == BF16;
-    const float special[] = {0.0f, -0.0f, narrow ? 0x1p-133f : 0x1p-149f, -0x1.8p-130f, 0x1p-126f,
-                             narrow ? 0x1.fep127f : 0x1.fffffep127f, -0x1p127f, INFINITY, -INFINITY, NAN, 1.0f};
+    const float special[] = {0.0f,         -0.0f,     narrow ? 0x1p-133f : 0x1p-149f,
+                             -0x1.8p-130f, 0x1p-126f, narrow ? 0x1.fep127f : 0x1.fffffep127f,
+                             -0x1p127f,    INFINITY,  -INFINITY,
+                             NAN,          1.0f};
     int kinds = sizeof special / sizeof *special;
     for (int64_t i = 0; i < b->n; i++)
-        if (check_below(c, 4) == 0) b->v[i] = (float)check_round((double)special[check_below(c, kinds)], b->view.dtype);
+        if (check_below(c, 4) == 0)
+            b->v[i] = (float)check_round((double)special[check_below(c, kinds)], b->view.dtype);
 }
 
 /* --- rounding in double --- */
@@ -224,10 +234,14 @@ static void put(char *to, DType t, float v) {
     memcpy(&bits, &v, 4);
     int32_t whole = (int32_t)(t == I32 || t == U8 ? v : 0);
     uint16_t half = t == F16 ? f16_from_f32(v) : (uint16_t)(bits >> 16);
-    if (t == F32) memcpy(to, &v, 4);
-    else if (t == I32) memcpy(to, &whole, 4);
-    else if (t == U8) *(uint8_t *)to = (uint8_t)whole;
-    else memcpy(to, &half, 2);
+    if (t == F32)
+        memcpy(to, &v, 4);
+    else if (t == I32)
+        memcpy(to, &whole, 4);
+    else if (t == U8)
+        *(uint8_t *)to = (uint8_t)whole;
+    else
+        memcpy(to, &half, 2);
 }
 
 static float get(const char *from, DType t) {
@@ -249,11 +263,13 @@ void check_images(Case *c, int poison) {
         int64_t idx[TENSOR_MAX_RANK] = {0};
         if (!b->image) b->image = check_alloc(c, b->bytes);
         if (b->v && b->image[0]) continue; /* inputs stay */
-        memset(b->image, 0xff, b->bytes); /* guards and gaps are NaN: reading them shows */
+        memset(b->image, 0xff, b->bytes);  /* guards and gaps are NaN: reading them shows */
         for (int64_t i = 0; i < b->n; i++) {
             char *to = b->image + step(b, idx);
-            if (b->v) put(to, b->view.dtype, b->v[i]);
-            else memset(to, poison, dtype_size(b->view.dtype));
+            if (b->v)
+                put(to, b->view.dtype, b->v[i]);
+            else
+                memset(to, poison, dtype_size(b->view.dtype));
         }
     }
 }
@@ -300,7 +316,8 @@ bool check_judge(const Buf *b, const char *image, char *text, size_t size) {
         if (!bad++) first = i, shown = got;
     }
     if (bad) {
-        snprintf(text, size, "%s: %lld of %lld elements wrong; element %lld is %.9g, expected %.9g in [%.9g, %.9g]",
+        snprintf(text, size,
+                 "%s: %lld of %lld elements wrong; element %lld is %.9g, expected %.9g in [%.9g, %.9g]",
                  b->name, (long long)bad, (long long)judged, (long long)first, (double)shown, b->want[first],
                  b->lo[first], b->hi[first]);
         return false;
@@ -308,8 +325,8 @@ bool check_judge(const Buf *b, const char *image, char *text, size_t size) {
     /* The share is a promise about large counts: three standard deviations of a small sample are allowed on top. */
     double expected = b->near_limit * (double)judged;
     if (b->near_limit < 1 && (double)near > expected + 3 * sqrt(expected) + 1) {
-        snprintf(text, size, "%s: %lld of %lld elements differ by a rounding, allowed is a share of %g", b->name,
-                 (long long)near, (long long)judged, b->near_limit);
+        snprintf(text, size, "%s: %lld of %lld elements differ by a rounding, allowed is a share of %g",
+                 b->name, (long long)near, (long long)judged, b->near_limit);
         return false;
     }
     return true;

@@ -62,7 +62,8 @@ static void naive_row(const Problem *p, int64_t head, int64_t i, float *prob, fl
         top = fmaxf(top, prob[j]);
     }
     for (int64_t j = 0; j < p->tk; j++) sum += prob[j] = expf(prob[j] - top);
-    for (int64_t j = 0; j < p->tk; j++) prob[j] = (float)check_round((double)(p->eager ? prob[j] / sum : prob[j]), p->t);
+    for (int64_t j = 0; j < p->tk; j++)
+        prob[j] = (float)check_round((double)(p->eager ? prob[j] / sum : prob[j]), p->t);
     for (int64_t d = 0; d < p->e; d++) {
         float o = 0;
         for (int64_t j = 0; j < p->tk; j++) o += prob[j] * p->v->v[(j * p->kv_heads + kv) * p->e + d];
@@ -97,9 +98,11 @@ static void expect_attention(Case *c, Buf *o, const Problem *p) {
         }
 }
 
-static const int64_t SIZES[][5] = { /* Tq, Tk, H, Hk, E */
-    {1, 1, 1, 1, 64}, {77, 77, 12, 12, 64}, {13, 13, 3, 3, 24}, {600, 600, 1, 1, 128}, {33, 65, 4, 2, 128},
-    {64, 64, 24, 24, 128}, {5, 130, 2, 1, 16}, {256, 256, 1, 1, 512}, {129, 129, 8, 2, 96}, {130, 7, 2, 2, 40}};
+static const int64_t SIZES[][5] = {/* Tq, Tk, H, Hk, E */
+                                   {1, 1, 1, 1, 64},      {77, 77, 12, 12, 64},  {13, 13, 3, 3, 24},
+                                   {600, 600, 1, 1, 128}, {33, 65, 4, 2, 128},   {64, 64, 24, 24, 128},
+                                   {5, 130, 2, 1, 16},    {256, 256, 1, 1, 512}, {129, 129, 8, 2, 96},
+                                   {130, 7, 2, 2, 40}};
 enum { SIZE_COUNT = 10 };
 
 static void make_inputs(Case *c, Problem *p, Tensor *o, Tensor *q, Tensor *k, Tensor *v, Buf **out) {
@@ -108,9 +111,9 @@ static void make_inputs(Case *c, Problem *p, Tensor *o, Tensor *q, Tensor *k, Te
     p->tq = check_dim(c, s[0], 19);
     p->tk = check_dim(c, s[1], s[0] == s[1] ? 19 : 23);
     Layout lq = check_layout(c), lk = check_layout(c), lo = check_layout(c);
-    check_label(c, "%s, queries %lld keys %lld heads %lld/%lld of %lld, q %s, k v %s", dtype_name(p->t), (long long)p->tq,
-                (long long)p->tk, (long long)s[2], (long long)s[3], (long long)s[4], check_layout_name(lq),
-                check_layout_name(lk));
+    check_label(c, "%s, queries %lld keys %lld heads %lld/%lld of %lld, q %s, k v %s", dtype_name(p->t),
+                (long long)p->tq, (long long)p->tk, (long long)s[2], (long long)s[3], (long long)s[4],
+                check_layout_name(lq), check_layout_name(lk));
     Buf *bq = check_in(c, "q", q, p->t, lq, SHAPE(p->tq, p->heads, p->e));
     Buf *bk = check_in(c, "k", k, p->t, lk, SHAPE(p->tk, p->kv_heads, p->e));
     Buf *bv = check_in(c, "v", v, p->t, lk, SHAPE(p->tk, p->kv_heads, p->e));

@@ -14,8 +14,8 @@ typedef struct Geometry {
     int64_t h, w, cin, cout, k, stride, top, left, bottom, right;
 } Geometry;
 
-static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf *bias, DType round, const Geometry *g,
-                        bool doubled) {
+static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf *bias, DType round,
+                        const Geometry *g, bool doubled) {
     int64_t oh = y->view.shape[0], ow = y->view.shape[1], taps = g->k * g->k * g->cin, all = oh * ow, n = all;
     DType t = y->view.dtype;
     while (n > 4 && n * taps * g->cout > 4000000) n = (n + 1) / 2;
@@ -23,8 +23,10 @@ static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf *
         y->skipped = check_alloc(c, (size_t)y->n);
         memset(y->skipped, 1, (size_t)y->n);
     }
-    float *weight = check_alloc(c, (size_t)w->n * sizeof *weight), *naive = check_alloc(c, (size_t)(n * g->cout) * 4);
-    double *ref = check_alloc(c, (size_t)(n * g->cout) * 8), *size = check_alloc(c, (size_t)(n * g->cout) * 8);
+    float *weight = check_alloc(c, (size_t)w->n * sizeof *weight),
+          *naive = check_alloc(c, (size_t)(n * g->cout) * 4);
+    double *ref = check_alloc(c, (size_t)(n * g->cout) * 8),
+           *size = check_alloc(c, (size_t)(n * g->cout) * 8);
     int64_t *pixel = check_alloc(c, (size_t)n * sizeof *pixel);
     for (int64_t i = 0; i < w->n; i++) weight[i] = (float)check_round((double)w->v[i], round);
     for (int64_t p = 0; p < n; p++) {
@@ -36,9 +38,11 @@ static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf *
             for (int64_t ky = 0; ky < g->k; ky++)
                 for (int64_t kx = 0; kx < g->k; kx++) {
                     int64_t iy = py * g->stride - g->top + ky, ix = px * g->stride - g->left + kx;
-                    if (iy < 0 || ix < 0 || iy >= (doubled ? 2 : 1) * g->h || ix >= (doubled ? 2 : 1) * g->w) continue;
+                    if (iy < 0 || ix < 0 || iy >= (doubled ? 2 : 1) * g->h || ix >= (doubled ? 2 : 1) * g->w)
+                        continue;
                     if (doubled) iy /= 2, ix /= 2;
-                    const float *xs = x->v + (iy * g->w + ix) * g->cin, *ws = weight + ((o * g->k + ky) * g->k + kx) * g->cin;
+                    const float *xs = x->v + (iy * g->w + ix) * g->cin,
+                                *ws = weight + ((o * g->k + ky) * g->k + kx) * g->cin;
                     for (int64_t i = 0; i < g->cin; i++) {
                         double v = (double)xs[i] * (double)ws[i];
                         sum += v;
@@ -65,12 +69,15 @@ static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf *
 }
 
 static void make_conv(Case *c) {
-    static const Geometry shapes[] = { /* picture, channels, kernel, stride, pads */
-        {1, 1, 1, 1, 1, 1, 0, 0, 0, 0}, {7, 5, 3, 4, 3, 1, 1, 1, 1, 1},      {16, 16, 16, 64, 3, 1, 1, 1, 1, 1},
-        {9, 11, 96, 32, 3, 1, 1, 1, 1, 1}, {16, 16, 512, 64, 3, 1, 1, 1, 1, 1}, {32, 32, 64, 3, 3, 1, 1, 1, 1, 1},
-        {12, 10, 32, 48, 1, 1, 0, 0, 0, 0}, {17, 13, 20, 24, 3, 2, 0, 0, 1, 1}, {64, 48, 32, 32, 3, 1, 1, 1, 1, 1},
-        {1, 40, 8, 8, 3, 1, 1, 1, 1, 1}, {128, 128, 8, 8, 3, 1, 1, 1, 1, 1}};
-    static const DType kinds[][3] = {{F32, F32, F32}, {BF16, BF16, BF16}, {F32, BF16, F32}, {BF16, F32, BF16}};
+    static const Geometry shapes[] = {/* picture, channels, kernel, stride, pads */
+                                      {1, 1, 1, 1, 1, 1, 0, 0, 0, 0},      {7, 5, 3, 4, 3, 1, 1, 1, 1, 1},
+                                      {16, 16, 16, 64, 3, 1, 1, 1, 1, 1},  {9, 11, 96, 32, 3, 1, 1, 1, 1, 1},
+                                      {16, 16, 512, 64, 3, 1, 1, 1, 1, 1}, {32, 32, 64, 3, 3, 1, 1, 1, 1, 1},
+                                      {12, 10, 32, 48, 1, 1, 0, 0, 0, 0},  {17, 13, 20, 24, 3, 2, 0, 0, 1, 1},
+                                      {64, 48, 32, 32, 3, 1, 1, 1, 1, 1},  {1, 40, 8, 8, 3, 1, 1, 1, 1, 1},
+                                      {128, 128, 8, 8, 3, 1, 1, 1, 1, 1}};
+    static const DType kinds[][3] = {
+        {F32, F32, F32}, {BF16, BF16, BF16}, {F32, BF16, F32}, {BF16, F32, BF16}};
     enum { SHAPES = 11 };
     ARGS(Conv2d);
     bool doubled = c->op == OP_upsample_conv;
@@ -84,11 +91,12 @@ static void make_conv(Case *c) {
     if (doubled) g.k = 3, g.stride = 1, g.top = g.left = g.bottom = g.right = 1;
     int64_t scale = doubled ? 2 : 1, oh = (g.h * scale + g.top + g.bottom - g.k) / g.stride + 1;
     int64_t ow = (g.w * scale + g.left + g.right - g.k) / g.stride + 1;
-    Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
-    check_label(c, "%lldx%lld, %lld to %lld channels, kernel %lld stride %lld, %s x %s, %s, x %s y %s", (long long)g.h,
-                (long long)g.w, (long long)g.cin, (long long)g.cout, (long long)g.k, (long long)g.stride,
-                dtype_name(kind[0]), dtype_name(kind[1]), biased ? "bias" : "no bias", check_layout_name(lx),
-                check_layout_name(ly));
+    Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE,
+           ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
+    check_label(c, "%lldx%lld, %lld to %lld channels, kernel %lld stride %lld, %s x %s, %s, x %s y %s",
+                (long long)g.h, (long long)g.w, (long long)g.cin, (long long)g.cout, (long long)g.k,
+                (long long)g.stride, dtype_name(kind[0]), dtype_name(kind[1]), biased ? "bias" : "no bias",
+                check_layout_name(lx), check_layout_name(ly));
     Buf *x = check_in(c, "x", &a->x, kind[0], lx, SHAPE(g.h, g.w, g.cin));
     Buf *w = check_weight(c, 0, kind[1], kind[2], LAYOUT_DENSE, SHAPE(g.cout, g.k, g.k, g.cin));
     Buf *bias = biased ? check_bias(c, 0, kind[0], g.cout) : NULL;
@@ -109,7 +117,8 @@ static void make_conv(Case *c) {
 /* --- group norm --- */
 
 /* One group: n = (x - mean) / sqrt(var + eps) in double, and the reach of f32 statistics. */
-static double group_error(const Buf *x, int64_t channels, int64_t first, int64_t count, double eps, double *mean, double *r) {
+static double group_error(const Buf *x, int64_t channels, int64_t first, int64_t count, double eps,
+                          double *mean, double *r) {
     int64_t pixels = x->n / channels;
     double sum = 0, square = 0, worst = 0;
     float plain = 0, plain_square = 0;
@@ -154,14 +163,16 @@ static void expect_silu(Buf *y, int64_t i, const double *z, DType t) {
         if (t == F32) room = fmax(room, 6 * CHECK_U * fabs(v[s]));
     }
     double low = fmin(v[1], fmin(v[0], v[2])), high = fmax(v[1], fmax(v[0], v[2]));
-    if (fmin(z[0], z[2]) < -1.2785 && fmax(z[0], z[2]) > -1.2784) low = fmin(low, t == BF16 ? -0.279296875 : -0.2784646);
+    if (fmin(z[0], z[2]) < -1.2785 && fmax(z[0], z[2]) > -1.2784)
+        low = fmin(low, t == BF16 ? -0.279296875 : -0.2784646);
     check_between(y, i, check_r(v[1], t), low - room, high + room);
 }
 
 static void make_groupnorm(Case *c) {
-    static const int64_t shapes[][4] = { /* Y, X, C, groups */
-        {1, 1, 4, 2}, {16, 16, 64, 32}, {9, 11, 96, 32}, {16, 16, 512, 32}, {64, 48, 128, 32}, {5, 7, 6, 3},
-        {33, 17, 32, 32}, {8, 8, 40, 1}, {128, 128, 32, 8}};
+    static const int64_t shapes[][4] = {/* Y, X, C, groups */
+                                        {1, 1, 4, 2},      {16, 16, 64, 32},  {9, 11, 96, 32},
+                                        {16, 16, 512, 32}, {64, 48, 128, 32}, {5, 7, 6, 3},
+                                        {33, 17, 32, 32},  {8, 8, 40, 1},     {128, 128, 32, 8}};
     static const double mean[] = {0.3, 50, 0, 0}, deviation[] = {1.5, 1, 0, 2};
     enum { SHAPES = 9 };
     ARGS(GroupNorm);
@@ -169,13 +180,18 @@ static void make_groupnorm(Case *c) {
     DType t = c->index / SHAPES % 2 ? BF16 : F32;
     int kind = c->index / SHAPES / 2;
     int64_t h = check_dim(c, s[0], 9), w = check_dim(c, s[1], 9), ch = s[2], count = ch / s[3];
-    Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
-    check_label(c, "%s %lldx%lld, %lld channels in %lld groups, mean %g deviation %g, x %s", dtype_name(t), (long long)h,
-                (long long)w, (long long)ch, (long long)s[3], mean[kind], deviation[kind], check_layout_name(lx));
+    Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE,
+           ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
+    check_label(c, "%s %lldx%lld, %lld channels in %lld groups, mean %g deviation %g, x %s", dtype_name(t),
+                (long long)h, (long long)w, (long long)ch, (long long)s[3], mean[kind], deviation[kind],
+                check_layout_name(lx));
     Buf *x = check_in(c, "x", &a->x, t, lx, SHAPE(h, w, ch)), *y = x;
-    Buf *weight = check_in(c, "w", &a->w, t, LAYOUT_DENSE, SHAPE(ch)), *bias = check_in(c, "b", &a->b, t, LAYOUT_DENSE, SHAPE(ch));
-    if (check_below(c, 3) == 0) check_in_place(c, x, &a->y), check_label(c, ", in place");
-    else y = check_out(c, "y", &a->y, t, ly, SHAPE(h, w, ch));
+    Buf *weight = check_in(c, "w", &a->w, t, LAYOUT_DENSE, SHAPE(ch)),
+        *bias = check_in(c, "b", &a->b, t, LAYOUT_DENSE, SHAPE(ch));
+    if (check_below(c, 3) == 0)
+        check_in_place(c, x, &a->y), check_label(c, ", in place");
+    else
+        y = check_out(c, "y", &a->y, t, ly, SHAPE(h, w, ch));
     a->eps = 1e-6f;
     a->groups = (int32_t)s[3];
     c->bench = kind == 0 && h * w * ch > 100000;
@@ -189,11 +205,15 @@ static void make_groupnorm(Case *c) {
         double m, r, error = group_error(x, ch, g * count, count, (double)a->eps, &m, &r);
         for (int64_t p = 0; p < h * w; p++)
             for (int64_t i = g * count; i < (g + 1) * count; i++) {
-                double v = (double)x->v[p * ch + i], n = (v - m) * r, f = (double)weight->v[i], b = (double)bias->v[i], z[3];
-                double room = error * (fabs(v) + fabs(m)) * r * fabs(f) + 3 * CHECK_U * (fabs(n * f) + fabs(b));
+                double v = (double)x->v[p * ch + i], n = (v - m) * r, f = (double)weight->v[i],
+                       b = (double)bias->v[i], z[3];
+                double room =
+                    error * (fabs(v) + fabs(m)) * r * fabs(f) + 3 * CHECK_U * (fabs(n * f) + fabs(b));
                 for (int k = 0; k < 3; k++) z[k] = check_r(n * f + b + (k == 1 ? 0 : (k - 1) * room), t);
-                if (silu) expect_silu(y, p * ch + i, z, t);
-                else check_between(y, p * ch + i, z[1], z[0], z[2]);
+                if (silu)
+                    expect_silu(y, p * ch + i, z, t);
+                else
+                    check_between(y, p * ch + i, z[1], z[0], z[2]);
             }
     }
 }

@@ -12,9 +12,10 @@
 #define ARGS(type) type *a = (type *)(void *)&c->args
 
 enum { SHAPES = 13 };
-static const int64_t shapes[SHAPES][5] = { /* rank, extents */
-    {1, 1}, {1, 7}, {2, 3, 13}, {2, 5, 128}, {2, 77, 768}, {2, 9, 3072}, {2, 4, 4096}, {2, 17, 2240}, {2, 31, 96},
-    {2, 2, 1025}, {3, 5, 11, 96}, {4, 2, 3, 4, 7}, {2, 300, 257},
+static const int64_t shapes[SHAPES][5] = {
+    /* rank, extents */
+    {1, 1},        {1, 7},      {2, 3, 13},   {2, 5, 128},    {2, 77, 768},    {2, 9, 3072},  {2, 4, 4096},
+    {2, 17, 2240}, {2, 31, 96}, {2, 2, 1025}, {3, 5, 11, 96}, {4, 2, 3, 4, 7}, {2, 300, 257},
 };
 
 typedef struct Shape {
@@ -26,8 +27,10 @@ static Shape shape_of(const Case *c, int i) {
     Shape s = {.rank = (int)shapes[i][0], .rows = 1};
     for (int d = 0; d < s.rank; d++) {
         s.extent[d] = check_dim(c, shapes[i][1 + d], d == s.rank - 1 ? 140 : 6);
-        if (d < s.rank - 1) s.rows *= s.extent[d];
-        else s.cols = s.extent[d];
+        if (d < s.rank - 1)
+            s.rows *= s.extent[d];
+        else
+            s.cols = s.extent[d];
     }
     return s;
 }
@@ -66,7 +69,8 @@ static double act_bf16(int kind, double x) {
         u = check_r(1 + check_unary(UNARY_TANH, u), BF16);
         return check_r(check_r(0.5 * x, BF16) * u, BF16);
     }
-    case ACT_QUICK_GELU: return check_r(x * check_unary(UNARY_SIGMOID, check_r((double)1.702f * x, BF16)), BF16);
+    case ACT_QUICK_GELU:
+        return check_r(x * check_unary(UNARY_SIGMOID, check_r((double)1.702f * x, BF16)), BF16);
     case ACT_RELU: return x <= 0 ? 0 : x;
     default: return x;
     }
@@ -115,13 +119,15 @@ static void make_act(Case *c) {
     Shape s = shape_of(c, c->index % SHAPES);
     int kind = c->index / SHAPES % KINDS;
     DType t = c->index / SHAPES / KINDS ? BF16 : F32;
-    check_label(c, "%s %s, %lld rows of %lld", KIND[kind], dtype_name(t), (long long)s.rows, (long long)s.cols);
+    check_label(c, "%s %s, %lld rows of %lld", KIND[kind], dtype_name(t), (long long)s.rows,
+                (long long)s.cols);
     Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent), *y = output(c, x, &a->y, &s);
     a->kind = kind;
     c->bench = s.rows == 77;
     fill(c, x, 3);
     for (int64_t i = 0; i < y->n; i++) {
-        double room = 0, want = t == BF16 ? act_bf16(kind, (double)x->v[i]) : act_f32(kind, (double)x->v[i], &room);
+        double room = 0,
+               want = t == BF16 ? act_bf16(kind, (double)x->v[i]) : act_f32(kind, (double)x->v[i], &room);
         check_within(y, i, t == BF16 ? want : (double)(float)want, room);
     }
 }
@@ -131,7 +137,8 @@ static void make_act_mul(Case *c) {
     Shape s = shape_of(c, c->index % SHAPES);
     int kind = c->index / SHAPES % KINDS;
     DType t = c->index / SHAPES / KINDS ? BF16 : F32;
-    check_label(c, "%s %s, %lld rows of %lld", KIND[kind], dtype_name(t), (long long)s.rows, (long long)s.cols);
+    check_label(c, "%s %s, %lld rows of %lld", KIND[kind], dtype_name(t), (long long)s.rows,
+                (long long)s.cols);
     Buf *x = check_in(c, "a", &a->a, t, check_layout(c), s.rank, s.extent);
     Buf *b = check_in(c, "b", &a->b, t, check_layout(c), s.rank, s.extent), *y = output(c, x, &a->y, &s);
     a->kind = kind;
@@ -165,9 +172,9 @@ static void make_add(Case *c) {
     check_label(c, "%s, %lld rows of %lld, b %s", dtype_name(t), (long long)s.rows, (long long)s.cols,
                 form ? "one row" : "full");
     Buf *x = check_in(c, "a", &a->a, t, check_layout(c), s.rank, s.extent);
-    Buf *b = form == 0   ? check_in(c, "b", &a->b, t, check_layout(c), s.rank, s.extent)
+    Buf *b = form == 0                  ? check_in(c, "b", &a->b, t, check_layout(c), s.rank, s.extent)
              : form == 1 || s.rank == 1 ? check_in(c, "b", &a->b, t, LAYOUT_DENSE, SHAPE(s.cols))
-                         : check_in(c, "b", &a->b, t, LAYOUT_PADDED, SHAPE(1, s.cols));
+                                        : check_in(c, "b", &a->b, t, LAYOUT_PADDED, SHAPE(1, s.cols));
     Buf *y = output(c, x, &a->y, &s);
     c->bench = s.rows == 77;
     fill(c, x, 2);
@@ -177,26 +184,34 @@ static void make_add(Case *c) {
 }
 
 static void make_residual_gate(Case *c) {
-    static const char *const NAMES[] = {"no gate", "gate row", "gate row of a slice", "gate per token", "gate full"};
+    static const char *const NAMES[] = {"no gate", "gate row", "gate row of a slice", "gate per token",
+                                        "gate full"};
     ARGS(ResidualGate);
     Shape s = shape_of(c, c->index % SHAPES);
     int form = c->index / SHAPES % 5;
     DType t = c->index / SHAPES / 5 ? BF16 : F32;
     bool transposed = s.rank == 2 && check_below(c, 3) == 0;
-    check_label(c, "%s, %lld rows of %lld, %s%s", dtype_name(t), (long long)s.rows, (long long)s.cols, NAMES[form],
-                transposed ? ", residual transposed" : "");
-    Buf *r = check_in(c, "residual", &a->residual, t, transposed ? LAYOUT_TRANSPOSED : check_layout(c), s.rank, s.extent);
+    check_label(c, "%s, %lld rows of %lld, %s%s", dtype_name(t), (long long)s.rows, (long long)s.cols,
+                NAMES[form], transposed ? ", residual transposed" : "");
+    Buf *r = check_in(c, "residual", &a->residual, t, transposed ? LAYOUT_TRANSPOSED : check_layout(c),
+                      s.rank, s.extent);
     Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent), *g = NULL;
     int64_t per_token[TENSOR_MAX_RANK];
     memcpy(per_token, s.extent, sizeof per_token);
     per_token[s.rank - 1] = 1;
-    if (form == 1 || (form == 2 && s.rank == 1)) g = check_in(c, "gate", &a->gate, t, LAYOUT_DENSE, SHAPE(s.cols));
-    else if (form == 2) g = check_in(c, "gate", &a->gate, t, LAYOUT_PADDED, SHAPE(1, s.cols));
-    else if (form == 3) g = check_in(c, "gate", &a->gate, t, LAYOUT_PADDED, s.rank, per_token);
-    else if (form == 4) g = check_in(c, "gate", &a->gate, t, check_layout(c), s.rank, s.extent);
+    if (form == 1 || (form == 2 && s.rank == 1))
+        g = check_in(c, "gate", &a->gate, t, LAYOUT_DENSE, SHAPE(s.cols));
+    else if (form == 2)
+        g = check_in(c, "gate", &a->gate, t, LAYOUT_PADDED, SHAPE(1, s.cols));
+    else if (form == 3)
+        g = check_in(c, "gate", &a->gate, t, LAYOUT_PADDED, s.rank, per_token);
+    else if (form == 4)
+        g = check_in(c, "gate", &a->gate, t, check_layout(c), s.rank, s.extent);
     Buf *y = r;
-    if (check_below(c, 2)) check_in_place(c, r, &a->y);
-    else y = check_out(c, "y", &a->y, t, transposed ? LAYOUT_TRANSPOSED : check_layout(c), s.rank, s.extent);
+    if (check_below(c, 2))
+        check_in_place(c, r, &a->y);
+    else
+        y = check_out(c, "y", &a->y, t, transposed ? LAYOUT_TRANSPOSED : check_layout(c), s.rank, s.extent);
     c->bench = s.rows == 77 && form == 1;
     fill(c, r, 2);
     fill(c, x, 2);
@@ -257,8 +272,10 @@ static void make_time_embed(Case *c) {
     a->max_period = 10000.0f;
     check_label(c, "%s, width %lld, t %g", dtype_name(t), (long long)width, time);
     for (int64_t i = 0; i < half; i++) {
-        double e = check_r(check_r((double)(float)-log(10000.0) * (double)i, F32) / (double)half, F32), cosine[3], sine[3];
-        float f = (float)exp(e), near[3] = {f, nextafterf(nextafterf(f, 0), 0), nextafterf(nextafterf(f, 2), 2)};
+        double e = check_r(check_r((double)(float)-log(10000.0) * (double)i, F32) / (double)half, F32),
+               cosine[3], sine[3];
+        float f = (float)exp(e),
+              near[3] = {f, nextafterf(nextafterf(f, 0), 0), nextafterf(nextafterf(f, 2), 2)};
         double room_c = 0, room_s = 0;
         for (int k = 0; k < 3; k++) {
             double angle = check_r(time * (double)near[k], F32);
@@ -269,8 +286,10 @@ static void make_time_embed(Case *c) {
         }
         room_c += 4 * CHECK_U * fabs(cosine[0]);
         room_s += 4 * CHECK_U * fabs(sine[0]);
-        check_between(y, i, check_r(cosine[0], t), check_r(cosine[0] - room_c, t), check_r(cosine[0] + room_c, t));
-        check_between(y, half + i, check_r(sine[0], t), check_r(sine[0] - room_s, t), check_r(sine[0] + room_s, t));
+        check_between(y, i, check_r(cosine[0], t), check_r(cosine[0] - room_c, t),
+                      check_r(cosine[0] + room_c, t));
+        check_between(y, half + i, check_r(sine[0], t), check_r(sine[0] - room_s, t),
+                      check_r(sine[0] + room_s, t));
     }
 }
 
@@ -324,8 +343,8 @@ static void make_count_nonfinite(Case *c) {
 }
 
 const CaseSet CHECK_ELEMENTWISE[] = {
-    {OP_act, SHAPES * KINDS * 2, make_act},
-    {OP_act_mul, SHAPES * KINDS * 2, make_act_mul},
+    {OP_act, SHAPES *KINDS * 2, make_act},
+    {OP_act_mul, SHAPES *KINDS * 2, make_act_mul},
     {OP_add, SHAPES * 6, make_add},
     {OP_residual_gate, SHAPES * 10, make_residual_gate},
     {OP_time_embed, 48, make_time_embed},

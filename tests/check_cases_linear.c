@@ -10,8 +10,9 @@
 
 #define ARGS(type) type *a = (type *)(void *)&c->args
 
-static const DType KINDS[][3] = { /* x and y, stored, Weight.round */
-    {F32, F32, F32}, {F32, BF16, F32}, {F32, F16, F32}, {BF16, BF16, BF16}, {BF16, F32, BF16}, {BF16, F16, BF16}};
+static const DType KINDS[][3] = {/* x and y, stored, Weight.round */
+                                 {F32, F32, F32},    {F32, BF16, F32},  {F32, F16, F32},
+                                 {BF16, BF16, BF16}, {BF16, F32, BF16}, {BF16, F16, BF16}};
 enum { KIND_COUNT = 6, BIASES = 3 }; /* no bias, fused, after */
 
 /* Rows of NaN, infinities, zeros and denormals; no huge values, whose partial sums would overflow in some orders. */
@@ -57,8 +58,10 @@ static void expect_product(Case *c, Buf *y, const Product *p) {
         y->skipped = check_alloc(c, (size_t)y->n);
         memset(y->skipped, 1, (size_t)y->n);
     }
-    float *w = check_alloc(c, (size_t)(n * k) * sizeof *w), *naive = check_alloc(c, (size_t)(rows * n) * sizeof *naive);
-    double *ref = check_alloc(c, (size_t)(rows * n) * sizeof *ref), *size = check_alloc(c, (size_t)(rows * n) * sizeof *size);
+    float *w = check_alloc(c, (size_t)(n * k) * sizeof *w),
+          *naive = check_alloc(c, (size_t)(rows * n) * sizeof *naive);
+    double *ref = check_alloc(c, (size_t)(rows * n) * sizeof *ref),
+           *size = check_alloc(c, (size_t)(rows * n) * sizeof *size);
     for (int64_t i = 0; i < n * k; i++) w[i] = (float)check_round((double)p->w->v[i], p->round);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t j = 0; j < n; j++) {
@@ -83,11 +86,14 @@ static void expect_product(Case *c, Buf *y, const Product *p) {
             if (p->mode == BIAS_FUSED) room += CHECK_U * fabs(b);
             for (int s = 0; s < 3; s++) {
                 double sum = s == 1 ? ref[i] : ref[i] + (s - 1) * room; /* room may be infinite */
-                value[s] = !p->bias ? check_r(sum, t) : p->mode == BIAS_FUSED ? check_r(sum + b, t)
-                                                                             : check_r(check_r(sum, t) + b, t);
+                value[s] = !p->bias                ? check_r(sum, t)
+                           : p->mode == BIAS_FUSED ? check_r(sum + b, t)
+                                                   : check_r(check_r(sum, t) + b, t);
             }
-            if (p->gelu) expect_gelu(y, at, value[1], value[0], value[2]);
-            else check_between(y, at, value[1], value[0], value[2]);
+            if (p->gelu)
+                expect_gelu(y, at, value[1], value[0], value[2]);
+            else
+                check_between(y, at, value[1], value[0], value[2]);
             if (y->skipped) y->skipped[at] = 0;
         }
 }
@@ -101,10 +107,11 @@ static Status linear_then_gelu(Exec *x, const void *args) {
 /* --- linear, linear_gelu --- */
 
 static void make_linear(Case *c) {
-    static const int64_t shapes[][3] = { /* M, K, N */
-        {1, 1, 1}, {1, 3072, 1031}, {2, 64, 7}, {3, 768, 768}, {4, 128, 384}, {5, 256, 512}, {7, 3, 5}, {9, 4096, 129},
-        {16, 10240, 33}, {64, 128, 512}, {77, 768, 257}, {130, 129, 131}, {258, 2240, 96}, {300, 96, 300},
-        {600, 128, 512}, {33, 1, 64}, {576, 512, 128}};
+    static const int64_t shapes[][3] = {
+        /* M, K, N */
+        {1, 1, 1},       {1, 3072, 1031}, {2, 64, 7},      {3, 768, 768},  {4, 128, 384},  {5, 256, 512},
+        {7, 3, 5},       {9, 4096, 129},  {16, 10240, 33}, {64, 128, 512}, {77, 768, 257}, {130, 129, 131},
+        {258, 2240, 96}, {300, 96, 300},  {600, 128, 512}, {33, 1, 64},    {576, 512, 128}};
     enum { SHAPES = 17 };
     ARGS(Linear);
     const int64_t *s = shapes[c->index % SHAPES];
@@ -112,16 +119,19 @@ static void make_linear(Case *c) {
     int bias_form = c->index / SHAPES / KIND_COUNT % BIASES;
     int64_t m = check_dim(c, s[0], 9), k = check_dim(c, s[1], 150), n = check_dim(c, s[2], 40);
     bool cube = m % 2 == 0 && c->index % 3 == 0; /* [2, M/2, .]: flattened to rows */
-    Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
+    Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE,
+           ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
     Layout lw = kind[1] == kind[2] && check_below(c, 2) ? LAYOUT_DENSE : LAYOUT_UNALIGNED;
-    check_label(c, "M %lld K %lld N %lld, %s x %s rounded to %s, %s, x %s%s, w %s", (long long)m, (long long)k,
-                (long long)n, dtype_name(kind[0]), dtype_name(kind[1]), dtype_name(kind[2]),
-                (const char *const[]){"no bias", "bias fused", "bias after"}[bias_form], check_layout_name(lx),
-                cube ? " 3-d" : "", check_layout_name(lw));
-    Buf *x = cube ? check_in(c, "x", &a->x, kind[0], lx, SHAPE(2, m / 2, k)) : check_in(c, "x", &a->x, kind[0], lx, SHAPE(m, k));
+    check_label(c, "M %lld K %lld N %lld, %s x %s rounded to %s, %s, x %s%s, w %s", (long long)m,
+                (long long)k, (long long)n, dtype_name(kind[0]), dtype_name(kind[1]), dtype_name(kind[2]),
+                (const char *const[]){"no bias", "bias fused", "bias after"}[bias_form],
+                check_layout_name(lx), cube ? " 3-d" : "", check_layout_name(lw));
+    Buf *x = cube ? check_in(c, "x", &a->x, kind[0], lx, SHAPE(2, m / 2, k))
+                  : check_in(c, "x", &a->x, kind[0], lx, SHAPE(m, k));
     Buf *w = check_weight(c, 0, kind[1], kind[2], lw, SHAPE(n, k));
     Buf *bias = bias_form ? check_bias(c, 0, kind[0], n) : NULL;
-    Buf *y = cube ? check_out(c, "y", &a->y, kind[0], ly, SHAPE(2, m / 2, n)) : check_out(c, "y", &a->y, kind[0], ly, SHAPE(m, n));
+    Buf *y = cube ? check_out(c, "y", &a->y, kind[0], ly, SHAPE(2, m / 2, n))
+                  : check_out(c, "y", &a->y, kind[0], ly, SHAPE(m, n));
     a->w = &c->weight[0];
     a->bias_mode = bias_form == 2 ? BIAS_AFTER : BIAS_FUSED;
     c->flops = 2.0 * (double)m * (double)n * (double)k;
@@ -139,14 +149,17 @@ static void make_linear(Case *c) {
 static Status one_by_one(Exec *x, const void *args) {
     const LinearMany *a = args;
     for (int i = 0; i < LINEAR_MANY_MAX; i++)
-        if (a->w[i]) TRY(op_linear(x, &(Linear){.y = a->y[i], .x = a->x, .w = a->w[i], .bias_mode = a->bias_mode}));
+        if (a->w[i])
+            TRY(op_linear(x, &(Linear){.y = a->y[i], .x = a->x, .w = a->w[i], .bias_mode = a->bias_mode}));
     return OK;
 }
 
 static void make_linear_many(Case *c) {
-    static const int64_t shapes[][6] = { /* M, K, then N of each */
-        {1, 64, 1, 0, 0, 0}, {77, 768, 768, 768, 768, 0}, {64, 128, 128, 128, 128, 512}, {5, 300, 17, 3, 17, 0},
-        {512, 96, 320, 320, 0, 0}, {600, 128, 128, 128, 128, 512}, {3, 256, 64, 1024, 31, 7}};
+    static const int64_t shapes[][6] = {/* M, K, then N of each */
+                                        {1, 64, 1, 0, 0, 0},           {77, 768, 768, 768, 768, 0},
+                                        {64, 128, 128, 128, 128, 512}, {5, 300, 17, 3, 17, 0},
+                                        {512, 96, 320, 320, 0, 0},     {600, 128, 128, 128, 128, 512},
+                                        {3, 256, 64, 1024, 31, 7}};
     enum { SHAPES = 7 };
     ARGS(LinearMany);
     const int64_t *s = shapes[c->index % SHAPES];
@@ -155,16 +168,19 @@ static void make_linear_many(Case *c) {
     int64_t m = check_dim(c, s[0], 9), k = check_dim(c, s[1], 150);
     Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
     check_label(c, "M %lld K %lld, %s x %s rounded to %s, bias form %d, x %s, N", (long long)m, (long long)k,
-                dtype_name(kind[0]), dtype_name(kind[1]), dtype_name(kind[2]), bias_form, check_layout_name(lx));
+                dtype_name(kind[0]), dtype_name(kind[1]), dtype_name(kind[2]), bias_form,
+                check_layout_name(lx));
     Buf *x = check_in(c, "x", &a->x, kind[0], lx, SHAPE(m, k));
     check_fill(c, x, 0.1, 1);
     a->bias_mode = bias_form == 2 ? BIAS_AFTER : BIAS_FUSED;
     c->twin = one_by_one;
     for (int i = 0; i < LINEAR_MANY_MAX && s[2 + i]; i++) {
         int64_t n = check_dim(c, s[2 + i], 40);
-        Buf *w = check_weight(c, i, kind[1], kind[2], check_below(c, 2) ? LAYOUT_DENSE : LAYOUT_UNALIGNED, SHAPE(n, k));
+        Buf *w = check_weight(c, i, kind[1], kind[2], check_below(c, 2) ? LAYOUT_DENSE : LAYOUT_UNALIGNED,
+                              SHAPE(n, k));
         Buf *bias = bias_form ? check_bias(c, i, kind[0], n) : NULL;
-        Buf *y = check_out(c, "y", &a->y[i], kind[0], check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, SHAPE(m, n));
+        Buf *y = check_out(c, "y", &a->y[i], kind[0], check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE,
+                           SHAPE(m, n));
         a->w[i] = &c->weight[i];
         check_fill(c, w, 0, 1 / sqrt((double)k));
         if (bias) check_fill(c, bias, 0, 1);
@@ -176,8 +192,8 @@ static void make_linear_many(Case *c) {
 }
 
 const CaseSet CHECK_LINEAR[] = {
-    {OP_linear, 17 * KIND_COUNT * BIASES, make_linear},
-    {OP_linear_many, 7 * KIND_COUNT * BIASES, make_linear_many},
-    {OP_linear_gelu, 17 * KIND_COUNT * BIASES, make_linear},
+    {OP_linear, 17 * KIND_COUNT *BIASES, make_linear},
+    {OP_linear_many, 7 * KIND_COUNT *BIASES, make_linear_many},
+    {OP_linear_gelu, 17 * KIND_COUNT *BIASES, make_linear},
 };
 const int CHECK_LINEAR_COUNT = sizeof CHECK_LINEAR / sizeof *CHECK_LINEAR;

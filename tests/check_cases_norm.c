@@ -13,9 +13,10 @@
 #define ARGS(type) type *a = (type *)(void *)&c->args
 
 enum { SHAPES = 14 };
-static const int64_t shapes[SHAPES][5] = { /* rank, extents */
-    {1, 1}, {1, 64}, {2, 3, 13}, {2, 40, 128}, {2, 77, 768}, {2, 21, 3072}, {2, 20, 4096}, {2, 33, 2240}, {2, 50, 96},
-    {2, 2, 1025}, {3, 5, 11, 96}, {4, 2, 3, 4, 7}, {2, 150, 257}, {2, 576, 128},
+static const int64_t shapes[SHAPES][5] = {
+    /* rank, extents */
+    {1, 1},        {1, 64},     {2, 3, 13},   {2, 40, 128},   {2, 77, 768},    {2, 21, 3072}, {2, 20, 4096},
+    {2, 33, 2240}, {2, 50, 96}, {2, 2, 1025}, {3, 5, 11, 96}, {4, 2, 3, 4, 7}, {2, 150, 257}, {2, 576, 128},
 };
 
 static const char *const FILLS[] = {"normal", "large mean", "constant", "denormal", "huge", "spoilt"};
@@ -30,8 +31,10 @@ static Shape shape_of(const Case *c, int i) {
     Shape s = {.rank = (int)shapes[i][0], .rows = 1};
     for (int d = 0; d < s.rank; d++) {
         s.extent[d] = check_dim(c, shapes[i][1 + d], d == s.rank - 1 ? 140 : 6);
-        if (d < s.rank - 1) s.rows *= s.extent[d];
-        else s.cols = s.extent[d];
+        if (d < s.rank - 1)
+            s.rows *= s.extent[d];
+        else
+            s.cols = s.extent[d];
     }
     return s;
 }
@@ -112,7 +115,8 @@ static void make_layernorm(Case *c) {
     Shape s = shape_of(c, c->index % SHAPES);
     DType t = dtype_of(c);
     int kind = fill_of(c);
-    check_label(c, "%s, %lld rows of %lld, %s", dtype_name(t), (long long)s.rows, (long long)s.cols, FILLS[kind]);
+    check_label(c, "%s, %lld rows of %lld, %s", dtype_name(t), (long long)s.rows, (long long)s.cols,
+                FILLS[kind]);
     Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent);
     Buf *w = check_in(c, "w", &a->w, t, LAYOUT_DENSE, SHAPE(s.cols));
     Buf *b = check_in(c, "b", &a->b, t, LAYOUT_DENSE, SHAPE(s.cols)), *y = output(c, x, &a->y, &s);
@@ -148,7 +152,9 @@ static void make_ln_modulate(Case *c) {
     const int64_t *extent = form == 1 ? one : form == 2 ? s.extent : one + 1;
     Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent);
     Buf *m = check_in(c, "scale", &a->scale, t, form ? LAYOUT_PADDED : LAYOUT_DENSE, rank, extent);
-    Buf *f = form == 3 ? NULL : check_in(c, "shift", &a->shift, t, form ? LAYOUT_PADDED : LAYOUT_DENSE, rank, extent);
+    Buf *f = form == 3
+                 ? NULL
+                 : check_in(c, "shift", &a->shift, t, form ? LAYOUT_PADDED : LAYOUT_DENSE, rank, extent);
     Buf *y = output(c, x, &a->y, &s);
     a->eps = 1e-6f;
     c->bench = !kind && !form && (s.rows == 576 || s.cols == 3072);
@@ -178,8 +184,8 @@ static void make_rmsnorm(Case *c) {
     Shape s = shape_of(c, c->index % SHAPES);
     DType t = dtype_of(c);
     int kind = fill_of(c), form = c->index / BASE_CASES;
-    check_label(c, "%s, %lld rows of %lld, %s, %s", dtype_name(t), (long long)s.rows, (long long)s.cols, FILLS[kind],
-                FORMS[form]);
+    check_label(c, "%s, %lld rows of %lld, %s, %s", dtype_name(t), (long long)s.rows, (long long)s.cols,
+                FILLS[kind], FORMS[form]);
     Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent), *w = NULL;
     if (form < 2) w = check_in(c, "w", &a->w, t, LAYOUT_DENSE, SHAPE(s.cols));
     Buf *y = output(c, x, &a->y, &s);
@@ -195,7 +201,8 @@ static void make_rmsnorm(Case *c) {
         for (int64_t j = 0; j < s.cols; j++) {
             int64_t i = row * s.cols + j;
             double f = w ? (double)w->v[j] : 1, at[3];
-            for (int k = 0; k < 3; k++) at[k] = check_r(moved(n[j], room[j], k - 1, form == 1 ? t : F32) * f, t);
+            for (int k = 0; k < 3; k++)
+                at[k] = check_r(moved(n[j], room[j], k - 1, form == 1 ? t : F32) * f, t);
             check_between(y, i, at[1], at[0], at[2]);
             widen(y, i, 2, fabs(n[j] * f));
         }
@@ -205,8 +212,8 @@ static void make_rmsnorm(Case *c) {
 /* --- heads --- */
 
 /* One of q and k: rows of E, the token's angles, the rounded norm as an interval, both outputs of each pair. */
-static void expect_heads(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf *cosine, const Buf *sine, float eps,
-                         int rope) {
+static void expect_heads(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf *cosine, const Buf *sine,
+                         float eps, int rope) {
     DType t = x->view.dtype;
     int64_t e = x->view.shape[2], heads = x->view.shape[1], half = e / 2, rows = x->n / e;
     double *n = check_alloc(c, (size_t)e * 8), *room = check_alloc(c, (size_t)e * 8);
@@ -217,11 +224,13 @@ static void expect_heads(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf 
             n[j] *= f;
             room[j] = room[j] * fabs(f) + 2 * CHECK_U * fabs(n[j]);
             if (rope == ROPE_NONE)
-                check_between(y, row * e + j, check_r(n[j], t), check_r(n[j] - room[j], t), check_r(n[j] + room[j], t));
+                check_between(y, row * e + j, check_r(n[j], t), check_r(n[j] - room[j], t),
+                              check_r(n[j] + room[j], t));
         }
         for (int64_t i = 0; rope != ROPE_NONE && i < half; i++) {
             int64_t j0 = rope == ROPE_HALF ? i : 2 * i, j1 = rope == ROPE_HALF ? i + half : 2 * i + 1;
-            double cs = (double)cosine->v[row / heads * half + i], sn = (double)sine->v[row / heads * half + i];
+            double cs = (double)cosine->v[row / heads * half + i],
+                   sn = (double)sine->v[row / heads * half + i];
             double want[2] = {0}, lo[2] = {INFINITY, INFINITY}, hi[2] = {-INFINITY, -INFINITY};
             for (int k = 0; k < 9; k++) { /* the middle and all corners */
                 double x0 = moved(n[j0], room[j0], k % 3 - 1, t), x1 = moved(n[j1], room[j1], k / 3 - 1, t);
@@ -243,8 +252,9 @@ static void expect_heads(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf 
 }
 
 static void make_qk_norm_rope_head(Case *c) {
-    static const int64_t sizes[][4] = { /* T, H, Hk, E */
-        {1, 1, 1, 2}, {77, 12, 12, 64}, {64, 24, 24, 128}, {33, 8, 2, 128}, {7, 3, 3, 30}, {5, 2, 1, 256}, {600, 1, 1, 128}};
+    static const int64_t sizes[][4] = {/* T, H, Hk, E */
+                                       {1, 1, 1, 2},  {77, 12, 12, 64}, {64, 24, 24, 128}, {33, 8, 2, 128},
+                                       {7, 3, 3, 30}, {5, 2, 1, 256},   {600, 1, 1, 128}};
     static const char *const FORMS[] = {"no rope", "interleaved", "halves"};
     enum { SIZES = 7 };
     ARGS(QkNormRopeHead);
@@ -253,11 +263,13 @@ static void make_qk_norm_rope_head(Case *c) {
     int rope = c->index / SIZES / 2 % 3, kind = (const int[]){0, 0, 1, 5}[c->index / SIZES / 6];
     int64_t tokens = check_dim(c, s[0], 5), e = s[3];
     Layout lq = check_layout(c), ly = check_layout(c);
-    check_label(c, "%s, %lldx%lld/%lldx%lld, %s, %s, %s to %s", dtype_name(t), (long long)tokens, (long long)s[1],
-                (long long)s[2], (long long)e, FORMS[rope], FILLS[kind], check_layout_name(lq), check_layout_name(ly));
+    check_label(c, "%s, %lldx%lld/%lldx%lld, %s, %s, %s to %s", dtype_name(t), (long long)tokens,
+                (long long)s[1], (long long)s[2], (long long)e, FORMS[rope], FILLS[kind],
+                check_layout_name(lq), check_layout_name(ly));
     Buf *q = check_in(c, "q", &a->q, t, lq, SHAPE(tokens, s[1], e));
     Buf *k = check_in(c, "k", &a->k, t, lq, SHAPE(tokens, s[2], e));
-    Buf *wq = check_in(c, "wq", &a->wq, t, LAYOUT_DENSE, SHAPE(e)), *wk = check_in(c, "wk", &a->wk, t, LAYOUT_DENSE, SHAPE(e));
+    Buf *wq = check_in(c, "wq", &a->wq, t, LAYOUT_DENSE, SHAPE(e)),
+        *wk = check_in(c, "wk", &a->wk, t, LAYOUT_DENSE, SHAPE(e));
     Buf *yq = q, *yk = k, *cosine = NULL, *sine = NULL;
     if (c->index / SIZES / 6 == 1) {
         check_in_place(c, q, &a->yq);

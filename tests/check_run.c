@@ -21,8 +21,10 @@ static const size_t CASE_BYTES = (size_t)512 << 20, SCRATCH_BYTES = (size_t)512 
 const char *run_backend(int i) { return i ? "cuda" : "cpu"; }
 
 static void table_of(int backend, Ops *ops) {
-    if (backend) ops_cuda(ops);
-    else ops_cpu(ops);
+    if (backend)
+        ops_cuda(ops);
+    else
+        ops_cpu(ops);
 }
 
 int run_variants(int backend, OpId op) {
@@ -78,8 +80,15 @@ static void choose(Session *t, const Case *c, int variant) {
     t->only = t->ops; /* the twin may need other ops */
     t->only.count[c->op] = 1;
     t->only.impl[c->op][0] = t->ops.impl[c->op][variant];
-    t->x = (Exec){.ops = &t->only, .device = &t->device, .calls = &t->calls, .work = &t->memory, .scratch = &t->scratch,
-                  .error = &t->error, .dtype = c->args.first.dtype, .unary = t->cuda ? NULL : &t->unary, .cuda = t->cuda};
+    t->x = (Exec){.ops = &t->only,
+                  .device = &t->device,
+                  .calls = &t->calls,
+                  .work = &t->memory,
+                  .scratch = &t->scratch,
+                  .error = &t->error,
+                  .dtype = c->args.first.dtype,
+                  .unary = t->cuda ? NULL : &t->unary,
+                  .cuda = t->cuda};
 }
 
 bool run_refuses(Session *t, const Case *c, int variant, char *why, size_t size) {
@@ -116,7 +125,8 @@ static bool untouched(const Case *c, bool dry, const char *when, char *text, siz
         const Buf *b = &c->buf[k];
         if (dry && memcmp(b->after, b->image, b->bytes)) WRONG("the dry run wrote %s", b->name);
         if (!check_outside_equal(b, b->after))
-            WRONG("%s: %s %s", when, b->name, b->out ? "was written outside its elements" : "is an input and was changed");
+            WRONG("%s: %s %s", when, b->name,
+                  b->out ? "was written outside its elements" : "is an input and was changed");
     }
     return true;
 }
@@ -141,7 +151,8 @@ static bool same_bits(const Buf *b, const float *other) {
 
 static bool same_outputs(const Case *c, float *const *other, const char *what, char *text, size_t size) {
     for (int k = 0; k < c->count; k++)
-        if (c->buf[k].out && !same_bits(&c->buf[k], other[k])) WRONG("%s: %s differs in its bits", what, c->buf[k].name);
+        if (c->buf[k].out && !same_bits(&c->buf[k], other[k]))
+            WRONG("%s: %s differs in its bits", what, c->buf[k].name);
     return true;
 }
 

@@ -17,10 +17,10 @@
 
 typedef struct Options {
     const char *program, *op, *backend;
-    long single;   /* -1: all cases */
+    long single; /* -1: all cases */
     uint64_t seed;
     bool small, bench, verbose;
-    int threads;   /* OpenMP's own choice (OMP_NUM_THREADS) */
+    int threads; /* OpenMP's own choice (OMP_NUM_THREADS) */
 } Options;
 
 typedef enum Verdict { BEGIN, PASS, FAIL, SKIP, NO_DEVICE, END } Verdict;
@@ -49,9 +49,12 @@ static void make_case(Case *c, const CaseSet *set, const Options *o, int index) 
 static void print_time(Session *t, Case *c, int variant) {
     double bytes = 0, took = run_time(t, c, variant);
     for (int k = 0; k < c->count; k++)
-        bytes += (double)c->buf[k].n * (double)dtype_size(c->buf[k].view.dtype) * (c->buf[k].out && c->buf[k].v ? 2 : 1);
-    if (c->flops > 0) printf("%10.1f us %9.2f GFLOP/s", took * 1e6, c->flops / took * 1e-9);
-    else printf("%10.1f us %9.2f GB/s   ", took * 1e6, bytes / took * 1e-9);
+        bytes += (double)c->buf[k].n * (double)dtype_size(c->buf[k].view.dtype) *
+                 (c->buf[k].out && c->buf[k].v ? 2 : 1);
+    if (c->flops > 0)
+        printf("%10.1f us %9.2f GFLOP/s", took * 1e6, c->flops / took * 1e-9);
+    else
+        printf("%10.1f us %9.2f GB/s   ", took * 1e6, bytes / took * 1e-9);
     printf("  %-8s %s: %s\n", t->ops.impl[c->op][variant]->name, ops_info(c->op)->name, c->label);
     fflush(stdout);
 }
@@ -103,8 +106,9 @@ typedef struct Totals {
 
 static void failure(const Options *o, const CaseSet *set, int index, const char *text, Totals *totals) {
     totals->failed++;
-    printf("FAIL %s case %d: %s\n     %s --op %s --case %d --seed %llu%s\n", ops_info(set->op)->name, index, text,
-           o->program, ops_info(set->op)->name, index, (unsigned long long)o->seed, o->small ? " --small" : "");
+    printf("FAIL %s case %d: %s\n     %s --op %s --case %d --seed %llu%s\n", ops_info(set->op)->name, index,
+           text, o->program, ops_info(set->op)->name, index, (unsigned long long)o->seed,
+           o->small ? " --small" : "");
     fflush(stdout);
 }
 
@@ -133,16 +137,18 @@ static bool run_set(const CaseSet *set, const Options *o, int backend, Totals *t
             if (r.verdict == NO_DEVICE) absent = true;
             if (absent) printf("%s: all variants skipped: %s\n", run_backend(backend), r.text);
             if (o->verbose && (r.verdict == PASS || r.verdict == SKIP))
-                printf("%s %s case %d: %s\n", r.verdict == PASS ? "ok  " : "skip", ops_info(set->op)->name, r.index,
-                       r.text);
+                printf("%s %s case %d: %s\n", r.verdict == PASS ? "ok  " : "skip", ops_info(set->op)->name,
+                       r.index, r.text);
         }
         close(ends[0]);
         waitpid(pid, &status, 0);
         if (absent) return false;
         if (ended && WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
         char text[100];
-        if (WIFSIGNALED(status)) snprintf(text, sizeof text, "crashed: %s", strsignal(WTERMSIG(status)));
-        else snprintf(text, sizeof text, "the child ended with code %d", WEXITSTATUS(status));
+        if (WIFSIGNALED(status))
+            snprintf(text, sizeof text, "crashed: %s", strsignal(WTERMSIG(status)));
+        else
+            snprintf(text, sizeof text, "the child ended with code %d", WEXITSTATUS(status));
         failure(o, set, at, text, totals);
         if (at < next) return true; /* it could not even start */
         next = at + 1;
@@ -153,31 +159,43 @@ static bool run_set(const CaseSet *set, const Options *o, int backend, Totals *t
 /* --- all of it --- */
 
 static int usage(const char *program) {
-    fprintf(stderr,
-            "usage: %s [--op NAME] [--case N] [--backend cpu|cuda] [--seed S] [--small] [--bench] [--verbose]\n",
-            program);
+    fprintf(
+        stderr,
+        "usage: %s [--op NAME] [--case N] [--backend cpu|cuda] [--seed S] [--small] [--bench] [--verbose]\n",
+        program);
     return 2;
 }
 
 static bool parse(int argc, char **argv, Options *o) {
     for (int i = 1; i < argc; i++) {
         bool more = i + 1 < argc;
-        if (!strcmp(argv[i], "--op") && more) o->op = argv[++i];
-        else if (!strcmp(argv[i], "--case") && more) o->single = atol(argv[++i]);
-        else if (!strcmp(argv[i], "--backend") && more) o->backend = argv[++i];
-        else if (!strcmp(argv[i], "--seed") && more) o->seed = strtoull(argv[++i], NULL, 10);
-        else if (!strcmp(argv[i], "--small")) o->small = true;
-        else if (!strcmp(argv[i], "--bench")) o->bench = true;
-        else if (!strcmp(argv[i], "--verbose")) o->verbose = true;
-        else return false;
+        if (!strcmp(argv[i], "--op") && more)
+            o->op = argv[++i];
+        else if (!strcmp(argv[i], "--case") && more)
+            o->single = atol(argv[++i]);
+        else if (!strcmp(argv[i], "--backend") && more)
+            o->backend = argv[++i];
+        else if (!strcmp(argv[i], "--seed") && more)
+            o->seed = strtoull(argv[++i], NULL, 10);
+        else if (!strcmp(argv[i], "--small"))
+            o->small = true;
+        else if (!strcmp(argv[i], "--bench"))
+            o->bench = true;
+        else if (!strcmp(argv[i], "--verbose"))
+            o->verbose = true;
+        else
+            return false;
     }
     return true;
 }
 
 static const CaseSet *set_of(OpId op) {
-    const struct { const CaseSet *set; int count; } groups[] = {
-        {CHECK_MOVE, CHECK_MOVE_COUNT},     {CHECK_ELEMENTWISE, CHECK_ELEMENTWISE_COUNT},
-        {CHECK_NORM, CHECK_NORM_COUNT},     {CHECK_LINEAR, CHECK_LINEAR_COUNT},
+    const struct {
+        const CaseSet *set;
+        int count;
+    } groups[] = {
+        {CHECK_MOVE, CHECK_MOVE_COUNT},           {CHECK_ELEMENTWISE, CHECK_ELEMENTWISE_COUNT},
+        {CHECK_NORM, CHECK_NORM_COUNT},           {CHECK_LINEAR, CHECK_LINEAR_COUNT},
         {CHECK_ATTENTION, CHECK_ATTENTION_COUNT}, {CHECK_CONV, CHECK_CONV_COUNT},
     };
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
@@ -192,7 +210,8 @@ static bool run_op(OpId op, int backend, const Options *o, Totals *totals) {
     const CaseSet *set = set_of(op);
     int variants = run_variants(backend, op);
     if (!set || (!variants && !backend)) {
-        printf("FAIL %s: %s\n", name, set ? "the CPU table has no implementation" : "the op has no case generator");
+        printf("FAIL %s: %s\n", name,
+               set ? "the CPU table has no implementation" : "the op has no case generator");
         totals->failed++;
         return true;
     }
