@@ -89,6 +89,21 @@ static Status read_seed(const char *typed, const char *value, Cli *cli, Error *e
     return OK;
 }
 
+static Status read_bytes(const char *typed, const char *value, size_t *out, Error *e) {
+    static const char UNITS[] = "KkMmGgTt";
+    char *end = NULL;
+    size_t digits = strspn(value, "0123456789.");
+    double v = strtod(value, &end);
+    const char *unit = digits && end == value + digits && *end ? strchr(UNITS, *end) : NULL;
+    if (!unit || (end[1] && strcmp(end + 1, "iB")))
+        return fail(e, ERR_USAGE, "%s: found \"%s\", expected a size such as 24G or 800M", typed, value);
+    for (long k = (unit - UNITS) / 2; k >= 0; k--) v *= 1024;
+    if (!(v >= 0x1p20 && v <= 0x1p50))
+        return fail(e, ERR_USAGE, "%s: %s is out of range, expected 1M to 1024T", typed, value);
+    *out = (size_t)v;
+    return OK;
+}
+
 static Status read_inject(const char *typed, const char *value, Cli *cli, Error *e) {
     const char *equals = strchr(value, '=');
     if (!equals || equals == value || !equals[1])
@@ -136,6 +151,7 @@ static Status set(Cli *cli, const Option *o, const char *typed, const char *valu
         return OK;
     case KIND_REAL: return read_real(typed, value, o->low, o->high, field, e);
     case KIND_SEED: return read_seed(typed, value, cli, e);
+    case KIND_BYTES: return read_bytes(typed, value, field, e);
     case KIND_DEVICE:
         if (strcmp(value, "cpu") && strcmp(value, "cuda"))
             return fail(e, ERR_USAGE, "%s: found \"%s\", expected cpu or cuda", typed, value);

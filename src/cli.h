@@ -41,6 +41,7 @@ typedef struct Cli {
     double guidance, cfg_scale, guidance_scale;    /* < 0: not given */
     const char *device;                            /* NULL: chosen */
     DType dtype;                                   /* DTYPE_NONE: chosen */
+    size_t vram;                                   /* bytes; 0: what is free */
     bool dry_run, no_metadata, overwrite, json;
     int verbosity;                 /* -1 quiet, 0, 1 verbose */
     Inject inject[CLI_MAX_INJECT]; /* .name is malloc'd (cli_free), .file points into argv */

@@ -163,6 +163,8 @@ static void say_what(const Run *r) {
     fprintf(r->err, "\n");
     if (j->negative_prompt && j->negative_prompt[0] && j->cfg_scale <= 1)
         fprintf(r->err, "note: the negative prompt has no effect; it needs --cfg-scale above 1\n");
+    if (r->cli->vram && !strcmp(pipeline_device(r->pipeline), "cpu"))
+        fprintf(r->err, "note: --vram has no effect on the cpu, where weights stay in their files\n");
 }
 
 static Status run(Run *r, Error *e) {
@@ -193,7 +195,8 @@ Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bo
         return fail(e, ERR_USAGE,
                     "--json: the name given to --output is not valid UTF-8, which JSON requires");
     PipelineOptions options = {
-        .model = folder, .device = cli->device, .dtype = cli->dtype, .interrupted = interrupted};
+        .model = folder, .device = cli->device, .dtype = cli->dtype, .vram = cli->vram,
+        .interrupted = interrupted};
     Status status = pipeline_open(&options, &r.pipeline, e);
     if (status == OK) status = run(&r, e);
     names_free(&r.names);

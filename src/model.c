@@ -38,7 +38,6 @@ Status model_open_part(Model *m, const char *folder, const char *name, const cha
 void model_close_parts(Model *m) {
     for (int i = 0; i < m->parts; i++) {
         Part *p = &m->part[i];
-        arena_close(&p->region);
         bind_free(&p->bind);
         calls_free(&p->calls);
         weights_close(p->files);
@@ -56,6 +55,7 @@ void model_enter(Exec *x, Part *p) {
     x->ops = &p->ops;
     x->calls = &p->calls;
     x->dtype = p->dtype;
+    x->residency = p->residency;
 }
 
 void model_tokens_free(Tokens *t) {

@@ -3,7 +3,8 @@
  * A model owns its configs, tokenizers, Weights and the state of the job in hand; the pipeline owns arenas, plan, loop
  * and files. Every function that takes an Exec is run twice: dry for the plan, then for real; it must push the same
  * tensors both times. Adding a model: one file with a ModelOps, one line in model.c.
- * Easy to get wrong: a part's op table and dtype are entered with model_enter() before its ops run. */
+ * Easy to get wrong: a part's op table and dtype are entered with model_enter() before its ops run, its weights with
+ * weights_enter() (residency.h) before they are read. */
 #ifndef MODEL_H
 #define MODEL_H
 
@@ -23,9 +24,8 @@ typedef struct Part {
     Bind bind;
     const char *const *ignore;  /* NULL-ended prefixes of tensors the model does not use; may be NULL */
     DType dtype;                /* compute dtype */
-    size_t region_bytes;        /* copied into the weight region */
-    size_t mapped_bytes;        /* used where the file is mapped */
-    Arena region;
+    bool repeats;               /* its blocks run once a step, not once a job */
+    struct Residency *residency; /* its weights on the device; the pipeline's */
     Ops ops;
     Calls calls;
 } Part;
@@ -103,7 +103,7 @@ Status model_find(const char *folder, const Json *index, const ModelOps **out, E
 Status model_open_part(Model *m, const char *folder, const char *name, const char *const *ignore, Error *e);
 void model_close_parts(Model *m);
 Part *model_part(Model *m, const char *name);
-/* Makes x run on this part's table, in its dtype. */
+/* Makes x run on this part's table, in its dtype; weights_enter() then means this part. */
 void model_enter(Exec *x, Part *p);
 
 #endif

@@ -118,6 +118,7 @@ typedef struct Tap {
 
 struct Unary; /* kernels/unary.h: recorded bf16 function tables of the CPU table */
 struct Cuda;  /* kernels/cuda.h: stream and library handles of the CUDA table */
+struct Residency; /* residency.h: the current part's weights on the device */
 
 /* All that an op may touch besides its arguments. One owner thread; never shared. */
 struct Exec {
@@ -131,6 +132,7 @@ struct Exec {
     bool dry;
     const struct Unary *unary; /* CPU table only */
     struct Cuda *cuda;         /* CUDA table only */
+    struct Residency *residency; /* weights_enter(x, block); NULL: all weights are in place */
     Tap *tap;
     const volatile int *interrupted; /* set by the signal handler; checked between ops */
 };

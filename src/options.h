@@ -18,6 +18,7 @@ typedef enum Kind {
     KIND_SIZE,   /* int, low..high, multiple of 16 */
     KIND_REAL,   /* double, low..high */
     KIND_SEED,
+    KIND_BYTES,  /* size_t, a number with K, M, G or T: powers of 1024 */
     KIND_DTYPE,
     KIND_DEVICE,
     KIND_RNG,

@@ -20,6 +20,8 @@ typedef struct PipelineOptions {
     const char *model;  /* a model folder; hub.h finds it for -m */
     const char *device; /* NULL: chosen; "cpu", "cuda" */
     DType dtype;        /* DTYPE_NONE: chosen (BF16) */
+    size_t vram;        /* most bytes of device memory; 0: what is free. No effect on the cpu */
+    struct Device *on;  /* run the CPU table's ops on this device of host memory instead; it outlives the pipeline */
     const volatile int *interrupted;
 } PipelineOptions;
 
@@ -69,8 +71,12 @@ DType pipeline_dtype(const Pipeline *p);
 
 /* Fills defaults into *job and refuses what the model cannot do (ERR_USAGE names option and values). */
 Status pipeline_resolve(const Pipeline *p, Job *job, Error *e);
-/* Writes what --dry-run shows: parameters, token counts and first lost word, sigmas, memory plan. Loads no weights. */
+/* Writes what --dry-run shows: parameters, token counts and first lost word, sigmas, memory plan. Loads no weights. ERR_MEMORY, after
+ * writing, when the plan does not fit. */
 Status pipeline_describe(Pipeline *p, const Job *resolved, FILE *out, Error *e);
+/* The memory plan alone (plan.h). A plan that does not fit is OK here. */
+typedef struct Plan Plan;
+Status pipeline_plan(Pipeline *p, const Job *resolved, Plan *out, Error *e);
 /* What each encoder will see, for `ditto tokens -m`. */
 Status pipeline_tokens(Pipeline *p, const char *prompt, FILE *out, Error *e);
 /* Renders. Weights are bound on the first call and stay. ERR_NAN names the stage and leaves the

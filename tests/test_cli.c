@@ -94,6 +94,15 @@ static const Refusal REFUSALS[] = {
     {"-m|d|-p|x|--seed|1e3", "--seed: found \"1e3\""},
     {"-m|d|-p|x|--seed|18446744073709551615|--count|2", "leaves no room for --count 2"},
     {"-m|d|-p|x|--device|gpu", "--device: found \"gpu\", expected cpu or cuda"},
+    {"-m|d|-p|x|--vram|24", "--vram: found \"24\", expected a size such as 24G or 800M"},
+    {"-m|d|-p|x|--vram|24 G", "--vram: found \"24 G\""},
+    {"-m|d|-p|x|--vram|-1G", "--vram: found \"-1G\""},
+    {"-m|d|-p|x|--vram|0x1G", "--vram: found \"0x1G\""},
+    {"-m|d|-p|x|--vram|G", "--vram: found \"G\""},
+    {"-m|d|-p|x|--vram|1.5.2G", "--vram: found \"1.5.2G\""},
+    {"-m|d|-p|x|--vram|12GB", "--vram: found \"12GB\""},
+    {"-m|d|-p|x|--vram|1023K", "--vram: 1023K is out of range, expected 1M to 1024T"},
+    {"-m|d|-p|x|--vram|9999T", "--vram: 9999T is out of range"},
     {"-m|d|-p|x|--dtype|fp16", "--dtype: found \"fp16\", expected bf16 or f32"},
     {"-m|d|-p|x|--rng|cuda", "--inject noise=FILE"},
     {"-m|d|-p|x|--rng|gpu", "--rng: found \"gpu\", expected cpu"},
@@ -133,12 +142,12 @@ static void test_refusals(Tally *t) {
 static void describe(const Cli *c, char *out, size_t size) {
     int n = snprintf(
         out, size,
-        "%d m=%s p=%s n=%s o=%s %dx%d steps=%d count=%d seed=%d:%llu g=%g cfg=%g gs=%g msl=%d dev=%s dt=%d "
+        "%d m=%s p=%s n=%s o=%s %dx%d steps=%d count=%d seed=%d:%llu g=%g cfg=%g gs=%g msl=%d dev=%s vram=%zu dt=%d "
         "dump=%s %d%d%d%d v=%d psnr=%g abs=%d ns=%d help=%d%d ver=%d",
         (int)c->command, c->model ? c->model : "-", c->prompt ? c->prompt : "-",
         c->negative_prompt ? c->negative_prompt : "-", c->output ? c->output : "-", c->width, c->height,
         c->steps, c->count, c->seed_given, c->seed_given ? (unsigned long long)c->seed : 0, c->guidance,
-        c->cfg_scale, c->guidance_scale, c->max_sequence_length, c->device ? c->device : "-", (int)c->dtype,
+        c->cfg_scale, c->guidance_scale, c->max_sequence_length, c->device ? c->device : "-", c->vram, (int)c->dtype,
         c->dump ? c->dump : "-", c->dry_run, c->no_metadata, c->overwrite, c->json, c->verbosity, c->min_psnr,
         c->max_abs, c->no_special, c->help, c->help_all, c->version);
     for (int i = 0; i < c->inject_count; i++)
@@ -169,6 +178,8 @@ static const Meaning SAME[] = {
     {"-m|d|-p|x|--seed|-1", "-m|d|-p|x"},
     {"-m|d|-p|x|--seed|3|--seed|-1", "-m|d|-p|x"},
     {"-m|d|-p|x|--rng|cpu", "-m|d|-p|x"},
+    {"-m|d|-p|x|--vram|12G", "-m|d|-p|x|--vram=12288m"},
+    {"-m|d|-p|x|--vram|1.5GiB", "-m|d|-p|x|--vram|1536M"},
     {"-m|d|-p|x|--max-sequence-length|256", "-m|d|-p|x|--max_sequence_length=256"},
     {"-m|d|-p|x|--inject|noise=f=g", "-m|d|-p|x|--inject=noise=f=g"},
     {"compare|a|b|--min-psnr|40", "compare|--min-psnr=40|a|b"},
@@ -185,6 +196,8 @@ static const Meaning DIFFERENT[] = {
     {"-m|d|-p|x|-n|", "-m|d|-p|x"},
     {"-m|d|-p|x|--seed|0", "-m|d|-p|x"},
     {"-m|d|-p|x|--guidance|0", "-m|d|-p|x"},
+    {"-m|d|-p|x|--vram|1G", "-m|d|-p|x|--vram|1T"},
+    {"-m|d|-p|x|--vram|1G", "-m|d|-p|x"},
     {"-m|d|-p|x|--dtype|f32", "-m|d|-p|x|--dtype|bf16"},
     {"-m|d|-p|", "-m|d|-p|x"},
     {"help", "help|generate"},

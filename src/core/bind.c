@@ -32,8 +32,11 @@ static void add(Bind *b, BindRow row) {
         b->failed = true;
         return;
     }
+    row.block = b->block;
     b->rows[b->count++] = row;
 }
+
+void bind_block(Bind *b, int i) { b->block = i < 0 ? 0 : i + 1; }
 
 #define NAMED(suffix)                                                                                        \
     va_list args;                                                                                            \

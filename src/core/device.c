@@ -2,6 +2,7 @@
 #include "core/device.h"
 
 #include <errno.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -53,12 +54,37 @@ static Status no_commit(Device *d, void *address, size_t size, Error *e) {
     return OK;
 }
 
+static Status cpu_upload_start(Device *d, const Fill *fill, Ticket *out, Error *e) {
+    (void)d, (void)e;
+    if (fill->size) fill->make(fill->source, 0, fill->size, fill->to);
+    *out = 0;
+    return OK;
+}
+
+static Status dry_upload_start(Device *d, const Fill *fill, Ticket *out, Error *e) {
+    (void)d, (void)fill, (void)e;
+    *out = 0;
+    return OK;
+}
+
+static Status no_wait(Device *d, Ticket t, Error *e) {
+    (void)d, (void)t, (void)e;
+    return OK;
+}
+
+static size_t no_limit(Device *d) {
+    (void)d;
+    return SIZE_MAX;
+}
+
 Device device_cpu(void) {
     return (Device){.name = "cpu", .reserve = cpu_reserve, .release = cpu_release, .upload = cpu_copy,
-                    .download = cpu_copy, .discard = cpu_discard, .commit = no_commit};
+                    .download = cpu_copy, .discard = cpu_discard, .commit = no_commit, .upload_start = cpu_upload_start,
+                    .upload_wait = no_wait, .room = no_limit, .granularity = 1, .maps = true};
 }
 
 Device device_dry(void) {
     return (Device){.name = "dry", .reserve = dry_reserve, .release = cpu_release, .upload = dry_copy,
-                    .download = dry_copy, .discard = dry_discard, .commit = no_commit};
+                    .download = dry_copy, .discard = dry_discard, .commit = no_commit, .upload_start = dry_upload_start,
+                    .upload_wait = no_wait, .room = no_limit, .granularity = 1, .maps = true};
 }

@@ -1,19 +1,34 @@
-/* device.h - where memory lives: reserve, release, upload, download. Nothing else of a device is visible above
- * src/kernels.
+/* device.h - where memory lives: reserve, release, upload, download, and uploads that run beside the computation.
+ * Nothing else of a device is visible above src/kernels.
  *
  * Three devices exist: cpu (anonymous memory, pages appear on first touch), dry (addresses that fault when
  * touched: the plan runs on them) and cuda. Not a stream or a kernel launcher: that is Exec's business.
- * Easy to get wrong: a Device is owned by main and outlives every arena on it. */
+ * Easy to get wrong: a Device outlives every arena on it; upload() is ordered with the computation, upload_start()
+ * only by upload_wait(). */
 #ifndef DEVICE_H
 #define DEVICE_H
 
 #include "core/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Bytes that are made on demand. make() writes bytes [at, at + size) of the range into host memory; any thread may call
+ * it, for any piece and in any order, several at once. at is a multiple of FILL_ALIGN. */
+enum { FILL_ALIGN = 4096 };
+typedef struct Fill {
+    void *to; /* on the device */
+    size_t size;
+    void (*make)(const void *source, size_t at, size_t size, void *out);
+    const void *source; /* lives until upload_wait */
+} Fill;
+
+typedef uint64_t Ticket; /* an upload under way; 0: none */
 
 typedef struct Device Device;
 struct Device {
@@ -27,6 +42,16 @@ struct Device {
     void (*discard)(Device *d, void *address, size_t size);
     /* Brings them back, with undefined contents. The whole range that reserve() gave, in both. */
     Status (*commit)(Device *d, void *address, size_t size, Error *e);
+    /* Begins to fill a range beside the computation. It is written after everything that was launched before this call,
+     * so that work may still be using it; until upload_wait its contents are undefined. */
+    Status (*upload_start)(Device *d, const Fill *fill, Ticket *out, Error *e);
+    /* What is launched from here on sees the bytes, and fill.source is no longer needed. Each ticket once. */
+    Status (*upload_wait)(Device *d, Ticket t, Error *e);
+    /* Bytes that reserve() could still get; SIZE_MAX: no limit but the machine's. */
+    size_t (*room)(Device *d);
+    size_t granularity; /* ranges take a multiple of it; at least 1 */
+    size_t held;        /* bytes beside all ranges: the driver's context, libraries; an estimate */
+    bool maps;          /* ops read host memory: plain matrices can stay in their mapped files */
     void *state;
 };
 

@@ -1,8 +1,9 @@
-/* weights.c - see weights.h: the name table over a component's files, the match of rows against it, and the binding.
- * Copies go through one host buffer of about a megabyte, a few rows at a time: no tensor is ever held twice. */
+/* weights.c - see weights.h: the name table over a component's files, the match of rows against it, and the binding of all
+ * rows at once (layout.c makes the bytes). */
 #include "core/weights.h"
 
 #include "core/convert.h"
+#include "core/layout.h"
 #include "core/shards.h"
 
 #include <stdarg.h>
@@ -104,15 +105,14 @@ static Tensor expected(const BindRow *r) {
     return t;
 }
 
-/* A squeezed tensor may come with or without its trailing 1x1, and the row may state either. */
-static Tensor squeezed(Tensor t) {
+Tensor weights_squeezed(Tensor t) {
     while (t.rank > 2 && t.shape[t.rank - 1] == 1) t.rank--;
     return tensor_make(t.data, t.dtype, t.rank, t.shape);
 }
 
 static bool shape_fits(const BindRow *r, Tensor t) {
     Tensor want = expected(r);
-    if (r->transform == BIND_SQUEEZE) t = squeezed(t), want = squeezed(want);
+    if (r->transform == BIND_SQUEEZE) t = weights_squeezed(t), want = weights_squeezed(want);
     return tensor_same_shape(t, want) && r->row_start >= 0 && r->row_start <= want.shape[0] - r->shape[0] &&
            !(r->transform == BIND_SWAP_HALVES && r->shape[0] % 2) &&
            !(r->transform == BIND_OIHW_OHWI && r->rank < 3);
@@ -228,128 +228,38 @@ static Status report(const WeightFiles *f, const Bind *b, const WeightMatch *m, 
 
 /* --- bind ------------------------------------------------------------------------------------------------------ */
 
-/* A plain matrix needs no copy where host memory is what ops read. */
-static bool stays_mapped(const BindRow *r, const Device *d) {
-    bool host = !d || !strcmp(d->name, "cpu") || !strcmp(d->name, "dry");
-    return host && r->target == BIND_MATRIX && (r->transform == BIND_PLAIN || r->transform == BIND_SQUEEZE);
-}
-
-/* The row's part of the file's tensor, in the file's layout. */
-static Tensor source(const WeightFiles *f, const BindRow *r, int at) {
-    Tensor t = view(f, at);
-    if (r->transform == BIND_SQUEEZE) t = squeezed(t);
-    return tensor_slice(t, 0, r->row_start, r->shape[0]);
-}
-
-/* Contiguous tensor in memory, absent address: shape after the transform. */
-static Tensor destination(Tensor src, Transform transform, DType compute) {
-    Tensor t = tensor_make(NULL, compute, src.rank, src.shape);
-    if (transform == BIND_OIHW_OHWI) {
-        for (int d = 1; d + 1 < t.rank; d++) t.shape[d] = src.shape[d + 1];
-        t.shape[t.rank - 1] = src.shape[1];
-        t = tensor_make(NULL, compute, t.rank, t.shape);
-    }
-    return t;
-}
-
-/* Row r of the source, widened and transformed, into wide[row]. spare has the same size. */
-static void load_row(Tensor src, Transform transform, int64_t r, int64_t row, float *wide, float *spare) {
-    if (transform == BIND_SWAP_HALVES) r = (r + src.shape[0] / 2) % src.shape[0];
-    const char *from = (const char *)src.data + (size_t)(r * row) * dtype_size(src.dtype);
-    convert_widen(from, src.dtype, transform == BIND_OIHW_OHWI ? spare : wide, (size_t)row);
-    if (transform == BIND_PLUS_ONE)
-        for (int64_t i = 0; i < row; i++) wide[i] = 1.0f + wide[i];
-    if (transform == BIND_OIHW_OHWI) {
-        int64_t in = src.shape[1], area = in ? row / in : 0;
-        for (int64_t c = 0; c < in; c++)
-            for (int64_t p = 0; p < area; p++) wide[p * in + c] = spare[c * area + p];
-    }
-}
-
-static Status copy(Tensor src, Tensor dst, Transform transform, Device *d, const char *name, Error *e) {
-    int64_t rows = src.shape[0], row = rows ? tensor_numel(src) / rows : 0;
-    if (!row) return OK;
-    if (transform == BIND_PLAIN && src.dtype == dst.dtype)
-        return d->upload(d, dst.data, src.data, tensor_bytes(src), e);
-    int64_t step = (1 << 18) / row < 1 ? 1 : (1 << 18) / row;
-    if (step > rows) step = rows;
-    size_t n = (size_t)(step * row);
-    float *wide = malloc(n * sizeof *wide), *spare = malloc((size_t)row * sizeof *spare);
-    void *narrow = malloc(n * sizeof(float));
-    Status status = wide && spare && narrow ? OK : fail(e, ERR_MEMORY, "%s: out of memory converting", name);
-    for (int64_t at = 0; status == OK && at < rows; at += step) {
-        int64_t count = rows - at < step ? rows - at : step;
-        for (int64_t r = 0; r < count; r++) load_row(src, transform, at + r, row, wide + r * row, spare);
-        convert_narrow(wide, dst.dtype, narrow, (size_t)(count * row));
-        status = d->upload(d, (char *)dst.data + (size_t)(at * row) * dtype_size(dst.dtype), narrow,
-                           (size_t)(count * row) * dtype_size(dst.dtype), e);
-    }
-    free(wide);
-    free(spare);
-    free(narrow);
+Status weights_check(const WeightFiles *f, const Bind *b, const char *const *ignore, bool surplus, WeightMatch *out,
+                     Error *e) {
+    TRY(weights_match(f, b, ignore, out, e));
+    Status status = report(f, b, out, surplus, e);
+    if (status != OK) weights_match_free(out);
     return status;
-}
-
-static Status place(const WeightFiles *f, const BindRow *r, int at, DType compute, Arena *region, Tensor *out,
-                    Error *e) {
-    *out = (Tensor){0};
-    if (at < 0) return OK;
-    Tensor src = source(f, r, at);
-    if (stays_mapped(r, region->device)) {
-        *out = src;
-        return OK;
-    }
-    Tensor dst = destination(src, r->transform, compute);
-    dst.data = arena_push(region, tensor_bytes(dst));
-    if (!dst.data)
-        return fail(e, ERR_MEMORY, "%s: %s: the weight region of %zu bytes is full; plan and load differ",
-                    f->path, r->name, region->capacity);
-    *out = dst;
-    return strcmp(region->device->name, "dry") ? copy(src, dst, r->transform, region->device, r->name, e)
-                                               : OK;
 }
 
 Status weights_measure(const WeightFiles *f, const Bind *b, DType compute, const Device *device, size_t *region,
                        size_t *mapped, Error *e) {
-    WeightMatch m;
-    TRY(weights_match(f, b, NULL, &m, e));
-    Status status = report(f, b, &m, false, e);
-    *region = *mapped = 0;
-    for (int i = 0; status == OK && i < b->count; i++) {
-        const BindRow *r = &b->rows[i];
-        if (m.tensor[i] < 0) continue;
-        Tensor src = source(f, r, m.tensor[i]);
-        if (stays_mapped(r, device))
-            *mapped += tensor_bytes(src);
-        else
-            *region += (tensor_bytes(destination(src, r->transform, compute)) + ARENA_ALIGN - 1) /
-                       ARENA_ALIGN * ARENA_ALIGN;
-    }
-    weights_match_free(&m);
-    return status;
+    Layout l;
+    TRY(layout_make(f, b, NULL, false, compute, !device || device->maps, &l, e));
+    *region = l.whole;
+    *mapped = l.mapped;
+    layout_free(&l);
+    return OK;
 }
 
 Status weights_bind(const WeightFiles *f, const Bind *b, DType compute, Arena *region,
                     const char *const *ignore, Error *e) {
-    WeightMatch m;
-    TRY(weights_match(f, b, ignore, &m, e));
-    Status status = report(f, b, &m, true, e);
-    for (int i = 0; status == OK && i < b->count; i++) {
-        const BindRow *r = &b->rows[i];
-        int at = m.tensor[i];
-        Tensor t;
-        if ((status = place(f, r, at, compute, region, &t, e)) != OK) break;
-        if (r->target == BIND_VECTOR) {
-            *r->vector = t;
-        } else if (r->target == BIND_BIAS) {
-            r->weight->bias = t;
-        } else {
-            r->weight->w = t;
-            r->weight->round = compute;
-            r->weight->version++;
-            r->weight->name = at < 0 ? NULL : f->item[at].entry->name;
-        }
-    }
-    weights_match_free(&m);
+    Layout l;
+    Device *d = region->device;
+    TRY(layout_make(f, b, ignore, true, compute, d->maps, &l, e));
+    layout_place(&l, NULL);
+    void *at = arena_push(region, l.region);
+    Status status = at || !l.region ? OK : fail(e, ERR_MEMORY, "%s: the weight region of %zu bytes is full; plan and load differ", f->path,
+                                   region->capacity);
+    Ticket ticket = 0;
+    Fill fill = layout_fill(&l, 0, at);
+    if (status == OK) status = d->upload_start(d, &fill, &ticket, e);
+    if (status == OK && ticket) status = d->upload_wait(d, ticket, e);
+    if (status == OK) layout_bind(&l, at);
+    layout_free(&l);
     return status;
 }

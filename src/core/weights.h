@@ -55,6 +55,7 @@ typedef struct BindRow {
     int64_t row_start;          /* first row taken from the file's tensor (packed files); 0 */
     int64_t file_rows;          /* rows of the file's tensor; 0: same as shape[0] */
     bool optional;              /* absent in the file is allowed: destination stays absent */
+    int block;                  /* 1 + the block that uses it; 0: none, used at any time */
 } BindRow;
 
 typedef struct Bind {
@@ -62,7 +63,12 @@ typedef struct Bind {
     int count, cap;
     bool failed;   /* out of memory while adding; weights_bind reports it */
     const char *prefix; /* prepended to every name; may be "" */
+    int block;          /* of rows to come, as in BindRow */
 } Bind;
+
+/* Rows added from here on belong to the i-th block of the model, counted in the order in which blocks run; -1: to none.
+ * The model promises to use them only between weights_enter(x, i) and weights_leave(x, i). */
+void bind_block(Bind *b, int i);
 
 /* linear with [out,in] weight NAME.weight and, when bias, NAME.bias [out]. Name is printf-formatted. */
 void bind_linear(Bind *b, Weight *w, int64_t out, int64_t in, bool bias, const char *format, ...)
@@ -93,6 +99,8 @@ int weights_count(const WeightFiles *f);
 void weights_at(const WeightFiles *f, int i, const char **name, Tensor *t, const char **file);
 /* NULL-safe lookup; false when there is no such tensor. Tensor ranks above TENSOR_MAX_RANK never match. */
 bool weights_find(const WeightFiles *f, const char *name, Tensor *t);
+/* Without its trailing 1x1: a BIND_SQUEEZE tensor may come with or without it, and its row may state either. */
+Tensor weights_squeezed(Tensor t);
 const struct SafetensorsEntry *weights_entry(const WeightFiles *f, int i);
 
 /* What rows and files have to do with each other; weights_bind reports from it, `ditto inspect` lists it. */
@@ -107,6 +115,10 @@ typedef struct WeightMatch {
 /* `ignore`: NULL, or NULL-ended prefixes of full on-disk names that may stay unused. */
 Status weights_match(const WeightFiles *f, const Bind *b, const char *const *ignore, WeightMatch *out, Error *e);
 void weights_match_free(WeightMatch *m);
+/* The same, and ERR_MODEL in one line that names every missing and mis-shaped tensor (the first few of each, then a
+ * count), and the unused ones too when `surplus` is true. Nothing is left to free then. */
+Status weights_check(const WeightFiles *f, const Bind *b, const char *const *ignore, bool surplus, WeightMatch *out,
+                     Error *e);
 
 /* Bytes of region that weights_bind will use on this device for these rows with this compute dtype (the plan), and bytes
  * that stay mapped and are only read (cpu: plain matrices are not copied). Fails on missing and mis-shaped tensors. */

@@ -4,6 +4,7 @@
 
 #include "core/file.h"
 #include "core/json.h"
+#include "residency.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -83,10 +84,13 @@ void dit_flux_bind(FluxDit *m, Bind *b) {
     blocks_mlp_bind(b, &m->pooled, m->c.pooled_dim, d, "time_text_embed.text_embedder");
     bind_linear(b, &m->x_in, d, m->c.in_channels, true, "x_embedder");
     bind_linear(b, &m->text_in, d, m->c.text_dim, true, "context_embedder");
-    for (int i = 0; i < (int)m->c.layers; i++)
+    for (int i = 0; i < (int)m->c.layers; i++) {
+        bind_block(b, i);
         for (int s = 0; s < 2; s++) bind_stream(b, &m->block[i][s], d, e, i, s);
+    }
     for (int i = 0; i < (int)m->c.single_layers; i++) {
         FluxSingle *s = &m->single[i];
+        bind_block(b, (int)m->c.layers + i);
         bind_linear(b, &s->mod, 3 * d, d, true, "single_transformer_blocks.%d.norm.linear", i);
         bind_linear(b, &s->q, d, d, true, "single_transformer_blocks.%d.attn.to_q", i);
         bind_linear(b, &s->k, d, d, true, "single_transformer_blocks.%d.attn.to_k", i);
@@ -96,6 +100,7 @@ void dit_flux_bind(FluxDit *m, Bind *b) {
         bind_linear(b, &s->mlp, 4 * d, d, true, "single_transformer_blocks.%d.proj_mlp", i);
         bind_linear(b, &s->out, d, 5 * d, true, "single_transformer_blocks.%d.proj_out", i);
     }
+    bind_block(b, -1);
     bind_linear(b, &m->mod_out, 2 * d, d, true, "norm_out.linear");
     bind_linear(b, &m->out, m->c.out_channels, d, true, "proj_out");
 }
@@ -122,8 +127,10 @@ Status dit_flux_rope(const FluxDit *m, Exec *x, int64_t text, int64_t rows, int6
 }
 
 Status dit_flux_prompt(const FluxDit *m, Exec *x, Tensor embeds, Tensor pooled, FluxPrompt *p) {
+    TRY(weights_enter(x, WEIGHTS_PART));
     TRY(op_linear(x, &(Linear){.y = p->context, .x = embeds, .w = &m->text_in}));
     TRY(blocks_mlp(&m->pooled, x, p->pooled, pooled));
+    TRY(weights_leave(x, WEIGHTS_PART));
     return exec_tap(x, "flux.context_embedder", p->context);
 }
 
@@ -234,17 +241,22 @@ Status dit_flux_velocity(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor 
     int64_t text = p->context.shape[0], s = latents.shape[0], d = m->d;
     Tensor temb = exec_new(x, 1, d), h = exec_new(x, text + s, d);
     Tensor text_rows = tensor_slice(h, 0, 0, text), image_rows = tensor_slice(h, 0, text, s);
+    TRY(weights_enter(x, WEIGHTS_PART));
     TRY(conditioning(m, x, p, t, guidance, temb));
     TRY(op_copy(x, &(Copy){.y = text_rows, .x = p->context}));
     TRY(op_linear(x, &(Linear){.y = image_rows, .x = latents, .w = &m->x_in}));
     TRY(exec_tap(x, "flux.x_embedder", image_rows));
     for (int i = 0; i < (int)m->c.layers; i++) {
+        TRY(weights_enter(x, i));
         if (double_block(m, x, m->block[i], p, temb, h, text) != OK) return because(x->error, "flux double block %d", i);
+        TRY(weights_leave(x, i));
         TRY(exec_tapf(x, text_rows, "flux.double.%d.text", i));
         TRY(exec_tapf(x, image_rows, "flux.double.%d.image", i));
     }
     for (int i = 0; i < (int)m->c.single_layers; i++) {
+        TRY(weights_enter(x, (int)m->c.layers + i));
         if (single_block(m, x, &m->single[i], p, temb, h) != OK) return because(x->error, "flux single block %d", i);
+        TRY(weights_leave(x, (int)m->c.layers + i));
         TRY(exec_tapf(x, h, "flux.single.%d", i));
     }
     Tensor mod = exec_new(x, 1, 2 * d), norm = exec_new(x, s, d);
@@ -253,6 +265,7 @@ Status dit_flux_velocity(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor 
                                         .eps = EPS}));
     TRY(exec_tap(x, "flux.norm_out", norm));
     TRY(op_linear(x, &(Linear){.y = velocity, .x = norm, .w = &m->out}));
+    TRY(weights_leave(x, WEIGHTS_PART));
     arena_reset(x->work, mark);
     return OK;
 }

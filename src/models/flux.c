@@ -66,6 +66,7 @@ static Status open_parts(Flux *f, const char *folder, Error *e) {
     te_t5_bind(&f->t5, m->part[T5_PART].files, &m->part[T5_PART].bind);
     dit_flux_bind(&f->dit, &m->part[DIT_PART].bind);
     vae_kl_bind(&f->vae, &m->part[VAE_PART].bind);
+    m->part[DIT_PART].repeats = true;
     return OK;
 }
 
@@ -182,10 +183,10 @@ static Status encode_one(Flux *f, Exec *x, const Run *run, int which, int part, 
     bool done = stages_injected(run->stages, name) && !x->dry;
     char *key = malloc(size);
     if (!key) return fail(x->error, ERR_MEMORY, "%s: out of memory", folder);
+    model_enter(x, &f->base.part[part]);
     snprintf(key, size, "%d %lld %d %s", part, (long long)row->count, (int)f->base.dtype, run->text[which]);
     Status s = done ? OK : memo_get(run->memo, x, key, y, &done);
     if (s == OK && !done) {
-        model_enter(x, &f->base.part[part]);
         Tensor ids = exec_new_as(x, I32, row->count);
         s = exec_upload(x, ids, row->ids);
         if (s == OK)
@@ -213,19 +214,19 @@ static Status flux_encode(Model *m, Exec *x, const Run *run) {
         f->prompt[i].context = exec_tensor(x, m->dtype, 2, (int64_t[]){text, d});
         f->prompt[i].pooled = exec_tensor(x, m->dtype, 2, (int64_t[]){1, d});
     }
-    model_enter(x, &m->part[DIT_PART]);
     TRY(dit_flux_rope(&f->dit, x, text, image_rows(f, run->job), image_cols(f, run->job), &f->prompt[0]));
     f->prompt[1].cos = f->prompt[0].cos, f->prompt[1].sin = f->prompt[0].sin;
-    for (int i = 0; i < passes; i++) {
-        size_t mark = arena_mark(x->work);
-        Tensor embeds = exec_tensor(x, m->dtype, 2, (int64_t[]){text, f->t5.c.model});
-        Tensor pooled = exec_tensor(x, m->dtype, 2, (int64_t[]){1, f->clip.c.hidden});
-        TRY(encode_one(f, x, run, i, CLIP_PART, pooled));
-        TRY(encode_one(f, x, run, i, T5_PART, embeds));
-        model_enter(x, &m->part[DIT_PART]);
-        TRY(dit_flux_prompt(&f->dit, x, embeds, pooled, &f->prompt[i]));
-        arena_reset(x->work, mark);
+    size_t mark = arena_mark(x->work);
+    Tensor embeds[2], pooled[2];
+    for (int i = 0; i < passes; i++) { /* all texts before the transformer: it may have to push the encoders out */
+        embeds[i] = exec_tensor(x, m->dtype, 2, (int64_t[]){text, f->t5.c.model});
+        pooled[i] = exec_tensor(x, m->dtype, 2, (int64_t[]){1, f->clip.c.hidden});
     }
+    for (int i = 0; i < passes; i++) TRY(encode_one(f, x, run, i, CLIP_PART, pooled[i]));
+    for (int i = 0; i < passes; i++) TRY(encode_one(f, x, run, i, T5_PART, embeds[i]));
+    model_enter(x, &m->part[DIT_PART]);
+    for (int i = 0; i < passes; i++) TRY(dit_flux_prompt(&f->dit, x, embeds[i], pooled[i], &f->prompt[i]));
+    arena_reset(x->work, mark);
     return OK;
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/file.h"
 #include "core/json.h"
+#include "residency.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -115,6 +116,7 @@ Status te_clip_encode(const Clip *c, Exec *x, Tensor ids, int64_t pooled_row, Te
     Status s = exec_upload(x, positions, order);
     free(order);
     TRY(s);
+    TRY(weights_enter(x, WEIGHTS_PART));
     TRY(op_embed(x, &(Embed){.y = h, .ids = ids, .table = &c->token}));
     TRY(op_embed(x, &(Embed){.y = p, .ids = positions, .table = &c->position}));
     TRY(op_add(x, &(Add){.y = h, .a = h, .b = p}));
@@ -124,6 +126,7 @@ Status te_clip_encode(const Clip *c, Exec *x, Tensor ids, int64_t pooled_row, Te
         TRY(exec_tapf(x, h, "clip.layer.%d", i));
     }
     TRY(op_layernorm(x, &(LayerNorm){.y = p, .x = h, .w = c->final_w, .b = c->final_b, .eps = (float)c->c.eps}));
+    TRY(weights_leave(x, WEIGHTS_PART));
     TRY(exec_tap(x, "clip.final", p));
     TRY(op_copy(x, &(Copy){.y = pooled, .x = tensor_slice(p, 0, pooled_row, 1)}));
     arena_reset(x->work, mark);

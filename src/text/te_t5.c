@@ -3,6 +3,7 @@
 
 #include "core/file.h"
 #include "core/json.h"
+#include "residency.h"
 
 #include <stdlib.h>
 
@@ -65,6 +66,7 @@ void te_t5_bind(T5 *t, const WeightFiles *files, Bind *b) {
                 "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight");
     for (int i = 0; i < (int)t->c.layers; i++) {
         T5Block *l = &t->block[i];
+        bind_block(b, i);
         bind_vector(b, &l->norm1, d, BIND_PLAIN, "encoder.block.%d.layer.0.layer_norm.weight", i);
         bind_linear(b, &l->q, inner, d, false, "encoder.block.%d.layer.0.SelfAttention.q", i);
         bind_linear(b, &l->k, inner, d, false, "encoder.block.%d.layer.0.SelfAttention.k", i);
@@ -75,6 +77,7 @@ void te_t5_bind(T5 *t, const WeightFiles *files, Bind *b) {
         bind_linear(b, &l->wi_1, f, d, false, "encoder.block.%d.layer.1.DenseReluDense.wi_1", i);
         bind_linear(b, &l->wo, d, f, false, "encoder.block.%d.layer.1.DenseReluDense.wo", i);
     }
+    bind_block(b, -1);
     bind_vector(b, &t->final, d, BIND_PLAIN, "encoder.final_layer_norm.weight");
 }
 
@@ -107,15 +110,19 @@ Status te_t5_encode(const T5 *t, Exec *x, Tensor ids, Tensor y) {
     size_t mark = arena_mark(x->work);
     int64_t n = ids.shape[0];
     Tensor bias = exec_new(x, t->c.heads, n, n);
+    TRY(weights_enter(x, WEIGHTS_PART));
     TRY(op_rel_bias(x, &(RelBias){.y = bias, .table = &t->bias, .max_distance = (int32_t)t->c.max_distance}));
     TRY(exec_tap(x, "t5.bias", bias));
     TRY(op_embed(x, &(Embed){.y = y, .ids = ids, .table = &t->shared}));
     TRY(exec_tap(x, "t5.embed", y));
     for (int i = 0; i < (int)t->c.layers; i++) {
+        TRY(weights_enter(x, i));
         if (block(&t->block[i], &t->c, x, y, bias) != OK) return because(x->error, "t5 block %d", i);
+        TRY(weights_leave(x, i));
         TRY(exec_tapf(x, y, "t5.block.%d", i));
     }
     TRY(op_rmsnorm(x, &(RmsNorm){.y = y, .x = y, .w = t->final, .eps = (float)t->c.eps, .form = RMS_TWICE}));
+    TRY(weights_leave(x, WEIGHTS_PART));
     TRY(exec_tap(x, "t5.final", y));
     arena_reset(x->work, mark);
     return OK;

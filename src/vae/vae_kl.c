@@ -4,6 +4,7 @@
 
 #include "core/file.h"
 #include "core/json.h"
+#include "residency.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -161,6 +162,7 @@ Status vae_kl_decode(const VaeKl *v, Exec *x, Tensor z, Tensor picture) {
     int64_t h = z.shape[0], w = z.shape[1], channels = c->channels[c->levels - 1], most = widest(c, h, w);
     Tensor buffer[2] = {exec_new(x, most), exec_new(x, most)};
     int turn = 0; /* the buffer that the next stage writes */
+    TRY(weights_enter(x, WEIGHTS_PART));
 #define STAGE(hh, ww, cc) tensor_view(tensor_slice(buffer[turn], 0, 0, (hh) * (ww) * (cc)), hh, ww, cc)
     if (c->post_quant) {
         Tensor q = exec_new(x, h, w, c->latent);
@@ -209,6 +211,7 @@ Status vae_kl_decode(const VaeKl *v, Exec *x, Tensor z, Tensor picture) {
     TRY(exec_tap(x, "vae.norm_out", next));
     conv = conv3(picture, next, &v->conv_out);
     TRY(op_conv2d(x, &conv));
+    TRY(weights_leave(x, WEIGHTS_PART));
     arena_reset(x->work, mark);
     return OK;
 #undef STAGE

@@ -1,0 +1,90 @@
+/* job.c - see job.h. */
+#include "job.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static Status keep_latents(Exec *x, Tensor latents, int rank, const int64_t *shape, Media *out) {
+    free(out->latents);
+    out->latents = malloc(tensor_bytes(latents));
+    if (!out->latents) return fail(x->error, ERR_MEMORY, "out of memory for latents");
+    out->latents_dtype = latents.dtype;
+    out->latents_rank = rank;
+    memcpy(out->latents_shape, shape, sizeof out->latents_shape);
+    return exec_download(x, out->latents, latents);
+}
+
+static Status step(Model *m, Exec *x, const Run *run, const StepParams *params, int i, Tensor latents, Tensor velocity,
+                   int rank, const int64_t *shape) {
+    float values[STEP_PARAMS];
+    char name[32];
+    m->ops->params(m, run, i, values);
+    TRY(exec_upload(x, params->all, values));
+    TRY(m->ops->velocity(m, x, run, params, latents, velocity));
+    snprintf(name, sizeof name, "velocity_%03d", i);
+    TRY(stages_pass(run->stages, x, name, velocity, rank, shape));
+    TRY(exec_check_finite(x, velocity, name));
+    TRY(m->ops->advance(m, x, params, latents, velocity));
+    snprintf(name, sizeof name, "latents_%03d", i);
+    return stages_pass(run->stages, x, name, latents, rank, shape);
+}
+
+static Status denoise(Model *m, Exec *x, const Run *run, const Progress *progress, Tensor latents, int rank,
+                      const int64_t *shape, Media *out) {
+    size_t mark = arena_mark(x->work);
+    StepParams params = {.all = exec_new_as(x, F32, STEP_PARAMS)};
+    params.t = tensor_slice(params.all, 0, STEP_T, 1);
+    params.guidance = tensor_slice(params.all, 0, STEP_GUIDANCE, 1);
+    params.dt = tensor_slice(params.all, 0, STEP_DT, 1);
+    params.cfg_scale = tensor_slice(params.all, 0, STEP_CFG_SCALE, 1);
+    Tensor velocity = exec_tensor(x, latents.dtype, latents.rank, latents.shape);
+    int steps = x->dry ? 1 : run->job->steps; /* every step has the same shapes */
+    for (int i = 0; i < steps; i++) {
+        if (progress && progress->step) progress->step(progress->user, "denoise", i, steps);
+        Status s = step(m, x, run, &params, i, latents, velocity, rank, shape);
+        if (s == ERR_NAN) keep_latents(x, latents, rank, shape, out); /* untouched by the failed step */
+        if (s != OK) return because(x->error, "step %d of %d", i + 1, run->job->steps);
+    }
+    if (progress && progress->step) progress->step(progress->user, "denoise", steps, steps);
+    arena_reset(x->work, mark);
+    return OK;
+}
+
+Status job_run(Model *m, Exec *x, const Run *run, const Progress *progress, Media *out) {
+    const Job *job = run->job;
+    Tensor latents;
+    int rank;
+    int64_t shape[TENSOR_MAX_RANK] = {0};
+    double start = now();
+    if (progress && progress->step) progress->step(progress->user, "text", 0, 1);
+    TRY(m->ops->encode(m, x, run));
+    double encoded = now();
+    TRY(m->ops->noise(m, x, run, &latents, &rank, shape));
+    TRY(denoise(m, x, run, progress, latents, rank, shape, out));
+    TRY(stages_pass(run->stages, x, "latents", latents, rank, shape));
+    double denoised = now();
+    if (progress && progress->step) progress->step(progress->user, "decode", 0, 1);
+    Tensor rgb = exec_new_as(x, U8, job->height, job->width, 3);
+    Status s = m->ops->decode(m, x, run, latents, rgb);
+    if (s == ERR_NAN) keep_latents(x, latents, rank, shape, out);
+    TRY(s);
+    out->width = job->width, out->height = job->height;
+    if (!x->dry) {
+        out->rgb = malloc(tensor_bytes(rgb));
+        if (!out->rgb) return fail(x->error, ERR_MEMORY, "out of memory for the picture");
+        TRY(exec_download(x, out->rgb, rgb));
+        TRY(stages_host(run->stages, "pixels", U8, 3, rgb.shape, out->rgb, x->error));
+    }
+    if (progress && progress->step) progress->step(progress->user, "decode", 1, 1);
+    out->seconds_text = encoded - start;
+    out->seconds_denoise = denoised - encoded;
+    out->seconds_decode = now() - denoised;
+    return OK;
+}
