@@ -3,6 +3,8 @@
 #include "kernels/cuda_rows.cuh"
 #include "kernels/registry.h"
 
+#include <stdio.h>
+
 namespace {
 
 constexpr int THREADS = 256;
@@ -204,11 +206,24 @@ Status unpack_cuda(Exec *x, const void *args) {
     return pack_run(x, a->x, a->y, true, "unpack");
 }
 
+/* A GPU's tables are copies at aligned addresses (weights_bind). */
+bool table_aligned(const Weight *t, char *why, size_t size) {
+    bool fine = (uintptr_t)t->w.data % dtype_size(t->w.dtype) == 0;
+    if (!fine) snprintf(why, size, "%s: table at an address that is no multiple of its element size", t->name);
+    return fine;
+}
+bool embed_accepts(const void *args, char *why, size_t size) {
+    return table_aligned(((const Embed *)args)->table, why, size);
+}
+bool rel_bias_accepts(const void *args, char *why, size_t size) {
+    return table_aligned(((const RelBias *)args)->table, why, size);
+}
+
 } /* namespace */
 
 const Impl MOVE_CUDA[] = {
-    {OP_copy, "cuda", copy_cuda, NULL, NULL},         {OP_embed, "cuda", embed_cuda, NULL, NULL},
-    {OP_rel_bias, "cuda", rel_bias_cuda, NULL, NULL}, {OP_pack, "cuda", pack_cuda, NULL, NULL},
+    {OP_copy, "cuda", copy_cuda, NULL, NULL},         {OP_embed, "cuda", embed_cuda, NULL, embed_accepts},
+    {OP_rel_bias, "cuda", rel_bias_cuda, NULL, rel_bias_accepts}, {OP_pack, "cuda", pack_cuda, NULL, NULL},
     {OP_unpack, "cuda", unpack_cuda, NULL, NULL},
 };
 const int MOVE_CUDA_COUNT = sizeof MOVE_CUDA / sizeof *MOVE_CUDA;

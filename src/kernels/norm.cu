@@ -216,17 +216,37 @@ __global__ void k_rms_twice(rows::View y, rows::View x, const T *weight, rows::W
     }
 }
 
-/* --- QK norm and RoPE: a warp per (token, head); E up to 128 (lane l holds elements 4l .. 4l + 3) --- */
+/* --- QK norm and RoPE: a warp per (token, head). The order is RMS_ONCE's: what warp i of a 128-thread row would sum
+ * (vectors 32 i .. 32 i + 31) is summed apart, then 2 and 3 into 0 and 1, then 1 into 0. --- */
+
+constexpr int MAX_HEAD = THREADS * VEC, SLICES = MAX_HEAD / (32 * VEC);
 
 struct Heads {
     char *y, *x, *w;
     int64_t heads, y_token, y_head, x_token, x_head;
 };
 
+struct Tables {
+    const float *cos, *sin;
+    int64_t cos_row, sin_row;
+    int form;
+};
+
+/* Element p of a rotated head; v holds the normed head in f32. */
+__device__ inline float rotated(const float *v, int p, int e, const float *c, const float *s, int form) {
+    int half = e / 2;
+    if (form == ROPE_INTERLEAVED) {
+        float co = c[p / 2], si = s[p / 2];
+        return p % 2 ? v[p] * co + v[p - 1] * si : v[p] * co - v[p + 1] * si;
+    }
+    int i = p < half ? p : p - half;
+    return p < half ? v[p] * c[i] - v[p + half] * s[i] : v[p] * c[i] + v[p - half] * s[i];
+}
+
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    k_qk_norm_rope(Heads q, Heads k, int64_t tokens, Row row, float eps, const float *cos_table, const float *sin_table,
-                   int64_t table_row, int form) {
+    k_qk_norm_rope(Heads q, Heads k, int64_t tokens, Row row, float eps, Tables tables) {
+    __shared__ float heads[WARPS][MAX_HEAD];
     int64_t i = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, per_token = q.heads + k.heads;
     if (i >= tokens * per_token) return;
     int64_t token = i / per_token, head = i - token * per_token;
@@ -234,39 +254,37 @@ __global__ void __launch_bounds__(THREADS)
     if (head >= q.heads) head -= q.heads;
     const T *in = (const T *)h.x + token * h.x_token + head * h.x_head;
     T *out = (T *)h.y + token * h.y_token + head * h.y_head;
-    int lane = threadIdx.x % 32, e = (int)row.d, at = lane * VEC;
-    float v[VEC] = {}, sum = 0.0f;
-    int n = at < e ? read<T>(v, in, lane, row) : 0;
-    for (int j = 0; j < n; j++) sum = fmaf(v[j], v[j], sum);
-    for (int by = 16; by; by /= 2) sum = sum + __shfl_down_sync(ALL, sum, by);
-    float rstd = rsqrtf(__shfl_sync(ALL, sum, 0) / (float)e + eps);
-    for (int j = 0; j < n; j++) {
-        v[j] = rstd * v[j];
-        if (h.w) v[j] = rows::widen<T>(((const T *)h.w)[at + j]) * v[j];
-        v[j] = r<T>(v[j]);
-    }
-    if (form == ROPE_INTERLEAVED) {
-        const float *c = cos_table + token * table_row, *s = sin_table + token * table_row;
-        for (int j = 0; j + 1 < n; j += 2) {
-            float co = c[(at + j) / 2], si = s[(at + j) / 2], a = v[j], b = v[j + 1];
-            v[j] = a * co - b * si;
-            v[j + 1] = b * co + a * si;
-        }
-    } else if (form == ROPE_HALF) { /* the partner of element p stands e/2 away, in another lane */
-        const float *c = cos_table + token * table_row, *s = sin_table + token * table_row;
-        int half = e / 2, shift = half / VEC;
-        float other[VEC];
-        for (int j = 0; j < VEC; j++) {
-            float up = __shfl_sync(ALL, v[j], (lane + shift) & 31), down = __shfl_sync(ALL, v[j], (lane - shift) & 31);
-            other[j] = at < half ? up : down;
-        }
+    int lane = threadIdx.x % 32, e = (int)row.d;
+    float *normed = heads[threadIdx.x / 32], part[SLICES] = {};
+    for (int slice = 0; slice * 32 * VEC < e; slice++) {
+        int vec = slice * 32 + lane;
+        if (vec * VEC >= e) continue;
+        float v[VEC];
+        int n = read<T>(v, in, vec, row);
         for (int j = 0; j < n; j++) {
-            int p = at + j;
-            float co = c[p < half ? p : p - half], si = s[p < half ? p : p - half];
-            v[j] = p < half ? v[j] * co - other[j] * si : v[j] * co + other[j] * si;
+            part[slice] = fmaf(v[j], v[j], part[slice]);
+            normed[vec * VEC + j] = v[j];
         }
     }
-    write(out, lane, v, n);
+    for (int slice = 0; slice * 32 * VEC < e; slice++)
+        for (int by = 16; by; by /= 2) part[slice] = part[slice] + __shfl_down_sync(ALL, part[slice], by);
+    float sum = __shfl_sync(ALL, (part[0] + part[2]) + (part[1] + part[3]), 0);
+    float rstd = rsqrtf(sum / (float)e + eps);
+    __syncwarp();
+    for (int p = lane; p < e; p += 32) {
+        float v = rstd * normed[p];
+        if (h.w) v = rows::widen<T>(((const T *)h.w)[p]) * v;
+        normed[p] = r<T>(v);
+    }
+    __syncwarp();
+    const float *c = tables.cos + token * tables.cos_row, *s = tables.sin + token * tables.sin_row;
+    for (int vec = lane; vec * VEC < e; vec += 32) {
+        float v[VEC];
+        int n = e - vec * VEC < VEC ? e - vec * VEC : VEC;
+        for (int j = 0; j < n; j++)
+            v[j] = tables.form == ROPE_NONE ? normed[vec * VEC + j] : rotated(normed, vec * VEC + j, e, c, s, tables.form);
+        write(out, vec, v, n);
+    }
 }
 
 /* --- launches --- */
@@ -370,19 +388,19 @@ template <typename T> void qk_typed(Exec *x, const QkNormRopeHead *a) {
     int64_t tokens = a->yq.shape[0], warps = tokens * (q.heads + k.heads);
     Row row = {a->yq.shape[2], heads_wide<T>(q, a->yq.shape[2]) && heads_wide<T>(k, a->yq.shape[2])};
     k_qk_norm_rope<T><<<(unsigned)((warps + WARPS - 1) / WARPS), THREADS, 0, x->cuda->stream>>>(
-        q, k, tokens, row, a->eps, (const float *)a->cos.data, (const float *)a->sin.data, a->cos.rank ? a->cos.stride[0] : 0,
-        a->rope);
+        q, k, tokens, row, a->eps,
+        Tables{(const float *)a->cos.data, (const float *)a->sin.data, a->cos.stride[0], a->sin.stride[0], a->rope});
 }
 
 Status qk_norm_rope_head_cuda(Exec *x, const void *args) {
     const QkNormRopeHead *a = (const QkNormRopeHead *)args;
     TRY(want(x, "qk_norm_rope_head", a->yq, {a->yk, a->q, a->k, a->wq, a->wk}));
     int64_t e = a->yq.shape[2];
-    if (e > 32 * VEC || (a->rope == ROPE_HALF && e % (2 * VEC)) || (a->rope != ROPE_NONE && e % 2))
-        return fail(x->error, ERR_MODEL, "qk_norm_rope_head: head dim %lld: expected an even number up to 128%s", (long long)e,
-                    a->rope == ROPE_HALF ? ", a multiple of 8 for half-split RoPE" : "");
-    if (a->rope != ROPE_NONE && (!a->cos.rank || !a->sin.rank || a->cos.stride[0] != a->sin.stride[0]))
-        return fail(x->error, ERR_MODEL, "qk_norm_rope_head: RoPE needs cos and sin tables of one layout");
+    if (e > MAX_HEAD || (a->rope != ROPE_NONE && e % 2))
+        return fail(x->error, ERR_MODEL, "qk_norm_rope_head: head dim %lld: expected an even number up to %d", (long long)e,
+                    MAX_HEAD);
+    if (a->rope != ROPE_NONE && (!a->cos.rank || !a->sin.rank || a->cos.stride[1] != 1 || a->sin.stride[1] != 1))
+        return fail(x->error, ERR_MODEL, "qk_norm_rope_head: RoPE needs cos and sin tables with contiguous rows");
     if (!tensor_numel(a->yq)) return OK;
     if (a->yq.dtype == BF16) qk_typed<__nv_bfloat16>(x, a);
     else qk_typed<float>(x, a);
