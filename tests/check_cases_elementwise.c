@@ -272,7 +272,7 @@ static void make_time_embed(Case *c) {
     a->max_period = 10000.0f;
     check_label(c, "%s, width %lld, t %g", dtype_name(t), (long long)width, time);
     for (int64_t i = 0; i < half; i++) {
-        double e = check_r(check_r((double)(float)-log(10000.0) * (double)i, F32) / (double)half, F32),
+        double e = check_r(check_r((double)(float)-log(10000.0) * (double)i, F32) * (double)(1.0f / (float)half), F32),
                cosine[3], sine[3];
         float f = (float)exp(e),
               near[3] = {f, nextafterf(nextafterf(f, 0), 0), nextafterf(nextafterf(f, 2), 2)};

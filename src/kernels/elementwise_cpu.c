@@ -199,11 +199,12 @@ static Status time_embed_cpu(Exec *x, const void *args) {
         return fail(x->error, ERR_MODEL, "time_embed: y has %lld elements, expected one row of even width",
                     (long long)tensor_numel(a.y));
     float scale = (float)-log((double)a.max_period);
+    float inverse = 1.0f / (float)half;
     for (int64_t first = 0; first < half; first += ROWS_SPAN) {
         float c[ROWS_SPAN], s[ROWS_SPAN];
         int64_t n = half - first < ROWS_SPAN ? half - first : ROWS_SPAN;
         for (int64_t j = 0; j < n; j++) {
-            float angle = t * expf(scale * (float)(first + j) / (float)half);
+            float angle = t * expf(scale * (float)(first + j) * inverse);
             c[j] = cosf(angle);
             s[j] = sinf(angle);
         }
