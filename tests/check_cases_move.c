@@ -46,8 +46,9 @@ static void make_embed(Case *c) {
                                         {20, 101, 4096}, {3, 9, 1031}, {512, 40, 96}};
     static const DType kinds[][3] = {{F32, F32, F32},    {F32, BF16, BF16},
                                      {BF16, BF16, BF16}, {BF16, F32, F32},
-                                     {F16, BF16, BF16},  {F16, F32, F32}}; /* stored, round, y */
-    enum { SHAPES = 6, KINDS = 6, GOOD = SHAPES * KINDS };
+                                     {F16, BF16, BF16},  {F16, F32, F32},
+                                     {F32, BF16, F32}}; /* stored, round, y */
+    enum { SHAPES = 6, KINDS = 7, GOOD = SHAPES * KINDS };
     const int64_t *s = shapes[c->index % SHAPES];
     const DType *k = kinds[c->index / SHAPES % KINDS];
     int64_t t = s[0], rows = s[1], d = check_dim(c, s[2], 33);
@@ -155,7 +156,7 @@ static void make_packing(Case *c) {
 }
 
 const CaseSet CHECK_MOVE[] = {
-    {OP_copy, 9 * 11, make_copy}, {OP_embed, 38, make_embed},    {OP_rel_bias, 24, make_rel_bias},
+    {OP_copy, 9 * 11, make_copy}, {OP_embed, 44, make_embed},    {OP_rel_bias, 24, make_rel_bias},
     {OP_pack, 12, make_packing},  {OP_unpack, 12, make_packing},
 };
 const int CHECK_MOVE_COUNT = sizeof CHECK_MOVE / sizeof *CHECK_MOVE;

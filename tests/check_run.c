@@ -156,11 +156,29 @@ static bool same_outputs(const Case *c, float *const *other, const char *what, c
     return true;
 }
 
-static size_t declared_scratch(const Session *t, OpId op) {
-    for (size_t i = 0; i < t->calls.capacity; i++)
-        if (t->calls.slot[i].impl && t->calls.slot[i].op == op)
-            return (t->calls.slot[i].scratch + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-    return 0;
+/* --- scratch: what a variant declares is what it may use --- */
+
+static size_t declared_scratch(Session *t, const Case *c) {
+    const Impl *impl = t->only.impl[c->op][0];
+    size_t bytes = impl->scratch ? impl->scratch(&t->x, &c->args) : 0;
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+static Status guard_scratch(Session *t, size_t declared) {
+    char guard[CHECK_GUARD];
+    memset(guard, 0xc3, sizeof guard);
+    return t->device.upload(&t->device, t->scratch.base + declared, guard, sizeof guard, &t->error);
+}
+
+static bool scratch_kept(Session *t, size_t declared, char *text, size_t size) {
+    char guard[CHECK_GUARD];
+    if (t->scratch.peak > declared)
+        WRONG("used %zu bytes of scratch, declared %zu", t->scratch.peak, declared);
+    if (t->device.download(&t->device, guard, t->scratch.base + declared, sizeof guard, &t->error) != OK)
+        WRONG("%.200s", t->error.text);
+    for (size_t i = 0; i < sizeof guard; i++)
+        if (guard[i] != (char)0xc3) WRONG("wrote behind the %zu bytes of scratch it declared", declared);
+    return true;
 }
 
 bool run_checks(Session *t, Case *c, int variant, float **reference, char *text, size_t size) {
@@ -181,15 +199,15 @@ bool run_checks(Session *t, Case *c, int variant, float **reference, char *text,
         calls_free(&t->calls); /* scratch depends on the thread count: resolve again */
         t->x.dry = dry;
         t->scratch.peak = 0;
+        size_t declared = declared_scratch(t, c);
+        if (guard_scratch(t, declared) != OK) WRONG("%.200s", t->error.text);
         Status got = twin ? c->twin(&t->x, &c->args) : op_run(&t->x, c->op, &c->args);
-        size_t peak = t->scratch.peak;
         if (c->status != OK && dry) continue;
         if (c->status != OK) return refused(t, c, got, text, size);
         if (got != OK || fetch(t, c) != OK) WRONG("%.200s", t->error.text);
         if (!untouched(c, dry, twin ? "twin" : "run", text, size)) return false;
         if (twin) return same_outputs(c, first, "against the chain of ops", text, size);
-        if (peak > declared_scratch(t, c->op))
-            WRONG("used %zu bytes of scratch, declared %zu", peak, declared_scratch(t, c->op));
+        if (!scratch_kept(t, declared, text, size)) return false;
         if (calls_count(&t->calls, c->op) != !dry) WRONG("the dispatch counter did not count the run");
         if (dry) continue;
         for (int k = 0; run == 0 && k < c->count; k++) {
