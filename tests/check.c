@@ -88,6 +88,7 @@ void check_in_place(Case *c, Buf *b, Tensor *output_slot) {
 }
 
 Buf *check_weight(Case *c, int i, DType stored, DType round, Layout layout, int rank, const int64_t *shape) {
+    if (c->gpu && layout == LAYOUT_UNALIGNED) layout = LAYOUT_DENSE;
     c->weight[i] = (Weight){.round = round, .name = "weight"};
     return check_in(c, "weight", &c->weight[i].w, stored, layout, rank, shape);
 }

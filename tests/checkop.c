@@ -39,8 +39,8 @@ static void tell(int pipe_fd, Verdict verdict, int index, const char *text) {
     if (write(pipe_fd, &r, sizeof r) != (ssize_t)sizeof r) exit(97);
 }
 
-static void make_case(Case *c, const CaseSet *set, const Options *o, int index) {
-    *c = (Case){.op = set->op, .index = index, .seed = o->seed, .small = o->small};
+static void make_case(Case *c, const CaseSet *set, const Options *o, bool gpu, int index) {
+    *c = (Case){.op = set->op, .index = index, .seed = o->seed, .small = o->small, .gpu = gpu};
     c->state = o->seed * 0x9e3779b97f4a7c15u + (uint64_t)set->op * 1000003u + (uint64_t)index;
     check_random(c);
     set->make(c);
@@ -62,7 +62,7 @@ static void print_time(Session *t, Case *c, int variant) {
 static void run_case(Session *t, const CaseSet *set, const Options *o, int index, int pipe_fd) {
     Case *c = calloc(1, sizeof *c);
     if (!c) exit(99);
-    make_case(c, set, o, index);
+    make_case(c, set, o, t->cuda != NULL, index);
     float *reference[CHECK_BUFS] = {0};
     for (int v = t->ops.count[c->op] - 1; v >= 0 && (c->bench || !o->bench); v--) { /* the reference first */
         char text[900], name[320], why[300] = "";

@@ -7,7 +7,9 @@
  * their values are first rounded to Weight.round (core/weights.h), the component's compute dtype.
  * Sums in f32. Promise BOUNDED: at most twice the error of the naive f32-accumulating product against fp64.
  * Rounding: BIAS_FUSED adds the bias to the f32 sum, one rounding; BIAS_AFTER rounds the sum, adds, rounds again
- * (PyTorch on a non-contiguous 3-D input, and all its convolutions). y must not alias x. */
+ * (PyTorch on a non-contiguous 3-D input, and all its convolutions). On CUDA, rows of x, w or y that start at addresses
+ * not divisible by 16 leave cuBLASLt only kernels that round before the bias; bits equal PyTorch's there too.
+ * y must not alias x. */
 #ifndef KERNELS_LINEAR_H
 #define KERNELS_LINEAR_H
 
