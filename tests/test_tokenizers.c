@@ -216,7 +216,8 @@ static void lines(Score *score, const Tokenizer *t) {
 
 /* --- small tokenizers in memory --- */
 
-#define BPE "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"<unk>\":3,\"<0xC3>\":4,\"<0xA9>\":5},\"merges\":[\"a b\"]"
+#define BPE \
+    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"<unk>\":3,\"<0xC3>\":4,\"<0xA9>\":5},\"merges\":[\"a b\"]"
 #define UNIGRAM "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0],[\"a\",-1.5],[\"aa\",-2e0]]"
 
 static void refusals(Score *score) {
@@ -298,8 +299,8 @@ static void small(Score *score) {
         if (s == OK) s = tok_encode(t, cases[i].text, strlen(cases[i].text), true, &ids, &e);
         bool same = s == OK && ids.count == cases[i].count && !memcmp(ids.ids, cases[i].ids, (size_t)ids.count * 4);
         char detail[3000];
-        snprintf(detail, sizeof detail, "%s: %s: case %zu gives %lld ids, first %d", cases[i].text, e.text, i, (long long)ids.count,
-                 ids.count ? ids.ids[0] : -1);
+        snprintf(detail, sizeof detail, "%s: %s: case %zu gives %lld ids, first %d", cases[i].text, e.text, i,
+                 (long long)ids.count, ids.count ? ids.ids[0] : -1);
         check(score, same, "small", detail);
         tok_ids_free(&ids);
         tok_close(t);
