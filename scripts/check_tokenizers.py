@@ -146,7 +146,9 @@ def sweep():
     for c in range(0x110000):
         if not 0xD800 <= c <= 0xDFFF:
             s = chr(c)
-            yield from (s, "a" + s + "b", "x " + s + " 1", s + "\u0301", "\u2122" + s + "\u0301", "'" + s, s + s.upper() + s.lower())
+            yield from (s, "a" + s + "b", "x " + s + " 1", s + "\u0301", "\u2122" + s + "\u0301", "'" + s,
+                        "e" + s + "\u0323", s + "\u2122\u0301", s + "\u200d\u2122\u0301 \u00a9" + s + "\u200d\u2122\u0301",
+                        "\u0915\u094d" + s + "\u0301 " + s + "\u094d\u0958\u0301 \u0915" + s + "\u0958\u0301")
 
 
 def reference(folder, by_class):

@@ -3,7 +3,7 @@
 
 Writes OUT/clip and OUT/t5 (tokenizer folders of the published layout, under 300 kB each), OUT/texts.jsonl (one
 JSON string a line), and for each tokenizer ids.txt (a line of ids for each text, special tokens included) and
-sweep.txt (a 64-bit FNV-1a of the ids of every block of 4,096 code points in test surroundings). T5 also gets
+sweep.txt (the CRC-32 of the ids of every block of 4,096 code points in test surroundings). T5 also gets
 class.txt: the lines of ids.txt that differ when transformers' class builds the tokenizer. CLIP keeps the bytes
 and the first merges; T5 keeps all single characters, the best pieces, and the part of its character map that
 is most used. Easy to get wrong: cut ids are renumbered, so the files' own consistency must survive.
@@ -16,6 +16,7 @@ import os
 import random
 import struct
 import sys
+import zlib
 
 import check_tokenizers
 from tokenizers import Tokenizer
@@ -137,19 +138,16 @@ def texts_for(tokenizers):
     r = random.Random(11)
     found = check_tokenizers.strings(40000, 11, pieces, added)
     fixed = [t for t in found[: len(check_tokenizers.SENTENCES) + 60]]
-    short = [t for t in found[len(fixed) :] if len(t) < 120]
+    fixed += [c * n for c in ("-", ".", "!", "=", "0", "a", "ha", "e\u0301", "\u732b") for n in (13, 31, 60)]
+    fixed += ["\u0915\u094d\u0915\u0958\u0301", "\u0958\u0301", "\U0001f468\u200d\u2122\u0301 \u2122\u0301", "\ufb01\u0308x"]
+    short = [t for t in found if len(t) < 120]
     return [t for t in fixed + r.sample(short, TEXTS) if len(t) < 1000]
 
 
-def fnv(values, h=0xCBF29CE484222325):
-    for v in values:
-        for byte in struct.pack("<i", v):
-            h = (h ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
-    return h
-
-
 def surroundings(c):
-    return "a%sb %s\u0301 \u2122%s\u0301" % (c, c, c)
+    """Places where a code point's class, case, composition and grapheme cluster show in the ids."""
+    return ("a%b %\u0301 \u2122%\u0301 e%\u0323 %\u2122\u0301 %\u200d\u2122\u0301 \u0915\u094d%\u0301 "
+            "%\u094d\u0958\u0301 \u00a9%\u200d\u2122\u0301").replace("%", c)
 
 
 def record(tokenizer, texts, out):
@@ -157,11 +155,12 @@ def record(tokenizer, texts, out):
     open(os.path.join(out, "ids.txt"), "w").write("\n".join(rows) + "\n")
     hashes = []
     for block in range(0, 0x110000, 4096):
-        h = fnv([])
+        h = 0
         for c in range(block, block + 4096):
             if not 0xD800 <= c <= 0xDFFF:
-                h = fnv(tokenizer.encode(surroundings(chr(c)), add_special_tokens=False).ids, h)
-        hashes.append("%016x" % h)
+                ids = tokenizer.encode(surroundings(chr(c)), add_special_tokens=False).ids
+                h = zlib.crc32(struct.pack("<%di" % len(ids), *ids), h)
+        hashes.append("%08x" % h)
     open(os.path.join(out, "sweep.txt"), "w").write("\n".join(hashes) + "\n")
     return rows
 

@@ -92,37 +92,50 @@ static void recorded(Score *score, const Tokenizer *t, char *want, const char *n
 
 /* --- the sweep --- */
 
-static uint64_t hash_ids(uint64_t h, const TokenIds *ids) {
+static uint32_t crc_ids(const uint32_t table[256], uint32_t crc, const TokenIds *ids) {
+    crc = ~crc;
     for (int64_t i = 0; i < ids->count; i++)
-        for (int k = 0; k < 4; k++) h = (h ^ ((uint32_t)ids->ids[i] >> 8 * k & 255)) * 0x100000001b3u;
-    return h;
+        for (int k = 0; k < 4; k++) crc = table[(crc ^ (uint32_t)ids->ids[i] >> 8 * k) & 255] ^ crc >> 8;
+    return ~crc;
+}
+
+/* cut_vocab.py's surroundings(): text[0, return) with every % replaced. */
+static size_t surround(const char *c, size_t n, char text[256]) {
+    const char *form =
+        "a%b %\xcc\x81 \xe2\x84\xa2%\xcc\x81 e%\xcc\xa3 %\xe2\x84\xa2\xcc\x81 %\xe2\x80\x8d\xe2\x84\xa2\xcc\x81 "
+        "\xe0\xa4\x95\xe0\xa5\x8d%\xcc\x81 %\xe0\xa5\x8d\xe0\xa5\x98\xcc\x81 \xc2\xa9%\xe2\x80\x8d\xe2\x84\xa2\xcc\x81";
+    size_t size = 0;
+    for (; *form; form++) {
+        if (*form == '%') memcpy(text + size, c, n), size += n;
+        else text[size++] = *form;
+    }
+    return size;
 }
 
 static void sweep(Score *score, const Tokenizer *t, char *want, const char *name) {
-    for (uint32_t block = 0; block < 0x110000; block += 4096) {
-        uint64_t h = 0xcbf29ce484222325u;
+    uint32_t table[256];
+    for (uint32_t i = 0; i < 256; i++) {
+        table[i] = i;
+        for (int k = 0; k < 8; k++) table[i] = table[i] >> 1 ^ (table[i] & 1 ? 0xedb88320u : 0);
+    }
+    for (uint32_t block = 0; block < 0x110000; block += 4096, want += strnlen(want, 9)) {
+        if (block >= 0x34000 && block % 0x10000) continue; /* unassigned and private: one block a plane will do */
+        uint32_t crc = 0;
         Status s = OK;
         TokenIds ids = {0};
         for (uint32_t c = block; c < block + 4096 && s == OK; c++) {
             if (c >= 0xd800 && c <= 0xdfff) continue;
-            char one[5] = {0}, text[64];
-            size_t n = tok_unicode_encode(c, one), size = 0;
-            const struct { const char *bytes; size_t size; } parts[] = {
-                {"a", 1}, {one, n}, {"b ", 2}, {one, n}, {"\xcc\x81 \xe2\x84\xa2", 6}, {one, n}, {"\xcc\x81 ", 3}};
-            for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-                memcpy(text + size, parts[i].bytes, parts[i].size);
-                size += parts[i].size;
-            }
+            char one[4], text[256];
+            size_t size = surround(one, tok_unicode_encode(c, one), text);
             ids.count = 0;
             s = tok_encode(t, text, size, false, &ids, NULL);
-            h = hash_ids(h, &ids);
+            crc = crc_ids(table, crc, &ids);
         }
         tok_ids_free(&ids);
         char text[64], line[20];
-        snprintf(line, sizeof line, "%016" PRIx64, h);
+        snprintf(line, sizeof line, "%08" PRIx32, crc);
         snprintf(text, sizeof text, "code points U+%04X to U+%04X", block, block + 4095);
-        check(score, s == OK && !strncmp(line, want, 16), name, text);
-        want += strnlen(want, 17);
+        check(score, s == OK && !strncmp(line, want, 8), name, text);
     }
 }
 
