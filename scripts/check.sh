@@ -18,10 +18,10 @@ run() { # NAME COMMAND...
     start=$(date +%s)
     "$@" >"$log" 2>&1 </dev/null
     rc=$?
-    line=$(grep -aE '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1)
+    line=$(grep -aE '^[0-9]+ passed, [0-9]+ failed( \(.*\))?$' "$log" | tail -n 1)
     p=${line%% passed*}
     f=${line#*passed, }
-    f=${f%% failed}
+    f=${f%% failed*}
     if [ -z "$line" ]; then
         p=0 f=1 line="no result line"
     elif [ "$rc" -ne 0 ] && [ "$f" -eq 0 ]; then
