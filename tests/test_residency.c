@@ -325,6 +325,14 @@ static void addresses(void) {
     close_part(&b);
 }
 
+static void victims(void) {
+    Occupant o[] = {{10, true, 5}, {20, true, 3}, {30, false, 1}, {40, true, 4}};
+    expect(residency_occupied(o, 4) == 70);
+    expect(residency_victim(o, 4, -1) == 1 && residency_victim(o, 4, 1) == 3); /* longest unused, and in */
+    o[0].in = o[1].in = false;
+    expect(residency_victim(o, 4, 3) == -1);
+}
+
 /* The ring over every choice of streamed blocks, twice through all blocks: each block's bytes are there when it is entered,
  * the next ones are under way, and no more than two slots are taken. */
 static void ring(bool repeats) {
@@ -380,6 +388,7 @@ static void ring(bool repeats) {
 }
 
 int main(void) {
+    victims();
     addresses();
     ring(false);
     ring(true);
