@@ -22,6 +22,8 @@ void *device_cuda_stream(const Device *d) {
 
 #else
 
+#include "core/uploader.h"
+
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -30,6 +32,10 @@ void *device_cuda_stream(const Device *d) {
 #include <string.h>
 
 enum { STAGING = 2, STAGING_BYTES = 32 << 20 };
+
+/* Estimates. HELD: the driver's context and what cuBLASLt, cuDNN and the kernels load in the end. MARGIN: what of that is
+ * yet to come when the device was just opened. */
+static const size_t HELD = (size_t)1 << 30, MARGIN = (size_t)512 << 20;
 
 typedef struct Range {
     CUdeviceptr address;
@@ -45,6 +51,7 @@ typedef struct CudaDevice {
     cudaStream_t stream;
     void *staging[STAGING];
     cudaEvent_t staged[STAGING];
+    Uploader *uploader; /* opened by the first upload_start */
     Range *ranges;
     CUresult (*address_reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
     CUresult (*address_free)(CUdeviceptr, size_t);
@@ -135,6 +142,7 @@ static void cuda_release(Device *d, void *address, size_t size) {
     CudaDevice *c = state_of(d);
     Range **at = find_range(c, address), *r = *at;
     if (!r) return;
+    uploader_drain(c->uploader);
     cudaStreamSynchronize(c->stream);
     unmap_range(c, r);
     c->address_free(r->address, r->size);
@@ -147,6 +155,7 @@ static void cuda_discard(Device *d, void *address, size_t size) {
     CudaDevice *c = state_of(d);
     Range *r = *find_range(c, address);
     if (!r) return;
+    uploader_drain(c->uploader);
     cudaStreamSynchronize(c->stream);
     unmap_range(c, r);
 }
@@ -176,6 +185,21 @@ static Status cuda_download(Device *d, void *to, const void *from, size_t size, 
     if (size) CUDA_TRY(e, cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToHost, c->stream));
     CUDA_TRY(e, cudaStreamSynchronize(c->stream));
     return OK;
+}
+
+static Status cuda_upload_start(Device *d, const Fill *fill, Ticket *out, Error *e) {
+    CudaDevice *c = state_of(d);
+    if (!c->uploader) TRY(uploader_open(c->ordinal, c->stream, &c->uploader, e));
+    return uploader_start(c->uploader, fill, out, e);
+}
+
+static Status cuda_upload_wait(Device *d, Ticket t, Error *e) { return uploader_wait(state_of(d)->uploader, t, e); }
+
+static size_t cuda_room(Device *d) {
+    (void)d;
+    size_t free_bytes = 0, total = 0;
+    if (cudaMemGetInfo(&free_bytes, &total) != cudaSuccess) return 0;
+    return free_bytes > MARGIN ? free_bytes - MARGIN : 0;
 }
 
 static Status entry(const char *name, void *out, Error *e) {
@@ -224,8 +248,11 @@ Status device_cuda_open(Device *out, Error *e) {
     CudaDevice *c = calloc(1, sizeof *c);
     if (!c) return fail(e, ERR_MEMORY, "out of memory");
     *out = (Device){.name = "cuda", .reserve = cuda_reserve, .release = cuda_release, .upload = cuda_upload,
-                    .download = cuda_download, .discard = cuda_discard, .commit = cuda_commit, .state = c};
+                    .download = cuda_download, .discard = cuda_discard, .commit = cuda_commit,
+                    .upload_start = cuda_upload_start, .upload_wait = cuda_upload_wait, .room = cuda_room, .held = HELD,
+                    .granularity = 1, .state = c};
     Status s = open_state(c, e);
+    out->granularity = c->granularity;
     if (s != OK) device_cuda_close(out);
     return s;
 }
@@ -233,6 +260,8 @@ Status device_cuda_open(Device *out, Error *e) {
 void device_cuda_close(Device *d) {
     CudaDevice *c = state_of(d);
     if (!c) return;
+    uploader_close(c->uploader);
+    c->uploader = NULL;
     while (c->ranges) cuda_release(d, (void *)(uintptr_t)c->ranges->address, 0);
     for (int i = 0; i < STAGING; i++) {
         if (c->staged[i]) cudaEventDestroy(c->staged[i]);
