@@ -51,11 +51,14 @@ typedef struct Product {
  * to the rounded product (linear.h), as it does for PyTorch. */
 static bool rounds_before_bias(const Case *c, const Buf *y, const Product *p) {
     if (!c->gpu || p->mode != BIAS_FUSED || !p->bias) return false;
-    const Tensor *t[] = {&y->view, &p->x->view, &p->w->view};
-    for (int i = 0; i < 3; i++)
-        for (int d = 0; d + 1 < t[i]->rank; d++)
-            if ((size_t)t[i]->stride[d] * dtype_size(t[i]->dtype) % 16) return true;
-    return false;
+    const Buf *all[] = {y, p->x, p->w};
+    for (int i = 0; i < 3; i++) {
+        const Tensor *t = &all[i]->view;
+        for (int d = 0; d + 1 < t->rank; d++)
+            if ((size_t)t->stride[d] * dtype_size(t->dtype) % 16) return true;
+        if (all[i]->lead % 16) return true;
+    }
+    return p->bias->lead % 16;
 }
 
 static void expect_product(Case *c, Buf *y, const Product *p) {

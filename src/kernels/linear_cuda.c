@@ -70,8 +70,12 @@ static Status describe(Exec *x, const Key *key, Plan *p, const void *bias) {
 static Status prefer(Exec *x, const Key *key, cublasLtMatmulPreference_t wish, const Plan *p,
                      cublasLtMatmulHeuristicResult_t *found) {
     uint64_t limit = key->bias ? CUDA_LT_WORKSPACE : CUDA_BLAS_WORKSPACE;
+    /* Split sums must meet in f32. For aligned rows this changes no choice; for others the library would also add
+     * partial sums that were rounded to bf16. */
+    uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     uint32_t w = (uint32_t)key->align_w, in = (uint32_t)key->align_x, out = (uint32_t)key->align_y;
     LT(cublasLtMatmulPreferenceSetAttribute_(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit, sizeof limit));
+    LT(cublasLtMatmulPreferenceSetAttribute_(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes));
     LT(cublasLtMatmulPreferenceSetAttribute_(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &w, sizeof w));
     LT(cublasLtMatmulPreferenceSetAttribute_(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &in, sizeof in));
     LT(cublasLtMatmulPreferenceSetAttribute_(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out, sizeof out));
