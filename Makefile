@@ -130,10 +130,10 @@ deps-list: ## print the packages: for users, then for development
 	@echo $(DEB_USER)
 	@echo $(DEB_DEV)
 
-PROMPT ?=
+PROMPT ?= on a gray background: a big cyan circle in the top right and a large red disc in the top left
 demo: ditto ## render a picture with the checkpoint that ships
 	@mkdir -p out
-	@./ditto generate -m weights/demo-flux -p "$(or $(PROMPT),$(shell head -n 1 weights/demo-flux/prompts.txt 2>/dev/null))" \
+	@./ditto generate -m weights/demo-flux -p "$(PROMPT)" \
 	  -o out/demo.png -y --seed 1
 
 check: ditto $(TESTS) lint-objects ## all tests and lint; the last line is "N passed, N failed"
