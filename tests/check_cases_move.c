@@ -64,7 +64,7 @@ static void make_embed(Case *c) {
     for (int64_t i = 0; i < t; i++) ids->v[i] = (float)(i == 0 ? rows - 1 : check_below(c, rows));
     for (int64_t i = 0; i < y->n; i++)
         check_exact(y, i, check_round((double)table->v[(int64_t)ids->v[i / d] * d + i % d], k[1]));
-    if (c->index >= GOOD) { /* the two refusals */
+    if (c->index >= GOOD && !c->gpu) { /* the two refusals; a GPU gets ids that the pipeline has checked */
         ids->v[t - 1] = (float)(c->index == GOOD ? rows : -1);
         c->status = ERR_MODEL;
         c->refusal = "outside the";
