@@ -71,8 +71,8 @@ DType pipeline_dtype(const Pipeline *p);
 
 /* Fills defaults into *job and refuses what the model cannot do (ERR_USAGE names option and values). */
 Status pipeline_resolve(const Pipeline *p, Job *job, Error *e);
-/* Writes what --dry-run shows: parameters, token counts and first lost word, sigmas, memory plan. Loads no weights. ERR_MEMORY, after
- * writing, when the plan does not fit. */
+/* Writes what --dry-run shows: parameters, token counts and first lost word, sigmas, memory plan. Loads no weights.
+ * ERR_MEMORY, after writing, when the plan does not fit. */
 Status pipeline_describe(Pipeline *p, const Job *resolved, FILE *out, Error *e);
 /* The memory plan alone (plan.h). A plan that does not fit is OK here. */
 typedef struct Plan Plan;

@@ -33,7 +33,8 @@ typedef struct ResidualGate { Tensor y, residual, x, gate; } ResidualGate;
 
 /* Sinusoidal embedding, cosines first: y[0,i] = r(cos(t f_i)), y[0,half+i] = r(sin(t f_i)),
  * f_i = exp(r(-ln(max_period) i) * fl32(1/half)) (PyTorch on CUDA divides by a host number so), all f32 as diffusers'
- * get_timestep_embedding(flip_sin_to_cos=True, downscale_freq_shift=0). y [1, 2 half]; t F32 [1] in StepParams: the timestep after the model's own roundings. */
+ * get_timestep_embedding(flip_sin_to_cos=True, downscale_freq_shift=0). y [1, 2 half]; t F32 [1] in StepParams: the
+ * timestep after the model's own roundings. */
 typedef struct TimeEmbed { Tensor y, t; float max_period; } TimeEmbed;
 
 /* y = r(neg + r(scale * r(pos - neg))); scale F32 [1] in StepParams. */
