@@ -92,6 +92,7 @@ typedef struct Ops {
 
 void ops_append(Ops *ops, const Impl *impls, int count);   /* at the end of each op's list */
 void ops_cpu(Ops *ops);                                    /* kernels/registry.c: the CPU table */
+size_t ops_cpu_resident(void); /* bytes beside the arenas that its tables and library buffers come to hold */
 
 /* A resolved signature: who runs it, and how often it ran. */
 typedef struct Call {

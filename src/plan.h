@@ -31,7 +31,7 @@ struct Plan {
     bool given;                    /* the limit is the user's */
     size_t limit;                  /* SIZE_MAX: none */
     size_t work, scratch, held;    /* on the device; held: Device.held */
-    size_t result, process;        /* on the host: the picture; resident before anything is allocated */
+    size_t result, process;        /* on the host: the picture; the program, its libraries and tables */
     size_t peak, smallest;         /* on the device; smallest limit that would do */
     bool fits;
 };

@@ -30,9 +30,10 @@ typedef struct TestDevice {
 } TestDevice;
 
 static inline TestRange *test_range(TestDevice *t, const void *address) {
-    for (int i = 0; i < TEST_RANGES; i++)
-        if (t->range[i].at && (const char *)address >= t->range[i].at && (const char *)address < t->range[i].at + t->range[i].size)
-            return &t->range[i];
+    for (int i = 0; i < TEST_RANGES; i++) {
+        TestRange *r = &t->range[i];
+        if (r->at && (const char *)address >= r->at && (const char *)address < r->at + r->size) return r;
+    }
     t->faults++;
     return NULL;
 }

@@ -12,6 +12,10 @@
 #include "residency.h"
 #include "text/te_t5.h"
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 static const char MODEL[] = "tests/golden/tiny-flux";
 
 /* --- whole pictures --- */
@@ -388,6 +392,9 @@ static void ring(bool repeats) {
 }
 
 int main(void) {
+#ifdef _OPENMP
+    omp_set_num_threads(1); /* tiny shapes: teams of threads only wait for each other */
+#endif
     victims();
     addresses();
     ring(false);

@@ -253,10 +253,10 @@ Status weights_bind(const WeightFiles *f, const Bind *b, DType compute, Arena *r
     TRY(layout_make(f, b, ignore, true, compute, d->maps, &l, e));
     layout_place(&l, NULL);
     void *at = arena_push(region, l.region);
-    Status status = at || !l.region
-                        ? OK
-                        : fail(e, ERR_MEMORY, "%s: the weight region of %zu bytes is full; plan and load differ", f->path,
-                                   region->capacity);
+    Status status = OK;
+    if (!at && l.region)
+        status = fail(e, ERR_MEMORY, "%s: the weight region of %zu bytes is full; plan and load differ", f->path,
+                      region->capacity);
     Ticket ticket = 0;
     Fill fill = layout_fill(&l, 0, at);
     if (status == OK) status = d->upload_start(d, &fill, &ticket, e);

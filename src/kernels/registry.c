@@ -3,6 +3,8 @@
 #include "kernels/registry.h"
 
 #include "kernels/cuda.h"
+#include "kernels/gemm_cpu.h"
+#include "kernels/unary.h"
 
 void ops_cpu(Ops *ops) {
     *ops = (Ops){0};
@@ -13,6 +15,12 @@ void ops_cpu(Ops *ops) {
     ops_append(ops, ATTENTION_CPU, ATTENTION_CPU_COUNT);
     ops_append(ops, CONV_CPU, CONV_CPU_COUNT);
     ops_append(ops, GROUPNORM_CPU, GROUPNORM_CPU_COUNT);
+}
+
+size_t ops_cpu_resident(void) {
+    const size_t tables = (size_t)UNARY_COUNT * UNARY_ENTRIES * sizeof(uint16_t);
+    const size_t packing = (size_t)5 << 18; /* what OpenBLAS' packing buffer and a stack come to, measured */
+    return tables + (size_t)gemm_threads() * packing;
 }
 
 void ops_cuda(Ops *ops) {
