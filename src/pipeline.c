@@ -17,6 +17,7 @@
 
 struct Pipeline {
     char *folder;
+    char title[128];
     Model *model;
     Device own, *device; /* device: &own, or the caller's */
     size_t vram;         /* limit that was asked for; 0: none */
@@ -81,6 +82,20 @@ static Status open_device(Pipeline *p, const char *name, Error *e) {
     return OK;
 }
 
+/* What the user would call the model: the folder's own name, or NAME of a hub snapshot, .../models--OWNER--NAME/
+ * snapshots/HASH. Names say more than shapes: a re-tuned FLUX.1 is not FLUX.1-dev. */
+static void name_model(Pipeline *p) {
+    char *path = realpath(p->folder, NULL), *name = path ? strrchr(path, '/') : NULL;
+    if (name && name > path + 10 && !strncmp(name - 10, "/snapshots", 10)) {
+        name[-10] = 0;
+        char *repository = strrchr(path, '/'), *last = repository;
+        for (char *at = repository; at && (at = strstr(at, "--")); at += 2) last = at + 1;
+        name = last;
+    }
+    snprintf(p->title, sizeof p->title, "%s", name && name[1] ? name + 1 : p->model->ops->title(p->model));
+    free(path);
+}
+
 Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e) {
     *out = NULL;
     Pipeline *p = calloc(1, sizeof *p);
@@ -96,12 +111,13 @@ Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e) {
         p->room = p->device->room(p->device);
     }
     if (s == OK) s = open_model(p, options->dtype == DTYPE_NONE ? BF16 : options->dtype, e);
+    if (s == OK) name_model(p);
     if (s != OK) pipeline_close(p);
     else *out = p;
     return s;
 }
 
-const char *pipeline_title(const Pipeline *p) { return p->model->ops->title(p->model); }
+const char *pipeline_title(const Pipeline *p) { return p->title; }
 const char *pipeline_device(const Pipeline *p) { return p->device->name; }
 DType pipeline_dtype(const Pipeline *p) { return p->model->dtype; }
 Status pipeline_resolve(const Pipeline *p, Job *job, Error *e) { return p->model->ops->resolve(p->model, job, e); }

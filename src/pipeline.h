@@ -65,7 +65,7 @@ typedef struct Media {
 /* Opens configs, tokenizers and weight headers (maps files, reads no weights). ERR_MODEL names what is missing. */
 Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e);
 void pipeline_close(Pipeline *p);
-const char *pipeline_title(const Pipeline *p);       /* "FLUX.1-dev"-like short name for file names and messages */
+const char *pipeline_title(const Pipeline *p);       /* the folder's or the repository's name */
 const char *pipeline_device(const Pipeline *p);      /* "cpu" */
 DType pipeline_dtype(const Pipeline *p);
 
