@@ -3,7 +3,8 @@
 #
 #   scripts/check_gpu.sh OUT [BIN]     BIN: folder with ditto and tests/checkop (default build/portable)
 #
-# ONLY=checkop or ONLY=parity runs one half; WIDE=1 adds a run at FLUX.1's own widths with random weights.
+# ONLY=checkop or ONLY=parity runs one half; WIDE=1 adds a run at FLUX.1's own widths with random weights, FULL=1 one
+# at FLUX.1-dev's full size (33 GB on disk, 60 GB of memory), streamed through less device memory too.
 # Writes OUT/checkop.txt (every op of the CUDA table), OUT/parity.txt (runs against diffusers on the same GPU, stage
 # by stage; skipped by name when diffusers is missing) and prints a summary. Libraries are PyTorch's own copies, so
 # that both sides call the same ones.
@@ -51,6 +52,22 @@ if python3 -c 'import diffusers' 2>/dev/null; then
         if [ -n "${WIDE:-}" ]; then # production widths, few layers
             python3 scripts/random_checkpoint.py "$work/wide" --layers 2 --single-layers 3 --t5-layers 2
             parity wide-bf16 "$work/wide" bf16 1024 1024 3 512 "a small red circle, and a large blue square on the left"
+        fi
+        if [ -n "${FULL:-}" ]; then
+            SECONDS=0
+            python3 scripts/random_checkpoint.py "$work/full"
+            echo "written in $SECONDS s"
+            prompt="a small red circle, and a large blue square on the left"
+            parity full-bf16 "$work/full" bf16 1024 1024 3 512 "$prompt"
+            for vram in 24G 12G; do
+                echo "== full-bf16 with --vram $vram against the run without"
+                "$bin/ditto" generate -m "$work/full" -p "$prompt" --device cuda -W 1024 -H 1024 --steps 3 --seed 5 \
+                    --vram $vram -o "$work/v.png" -y -v --dump "$work/full-$vram" 2>&1 | tr '\r' '\n' | tail -3
+                python3 scripts/parity.py "$work/full-bf16/ours" "$work/full-$vram" | tail -1
+                rm -rf "$work/full-$vram"
+            done
+            echo "== full-bf16, 28 steps"
+            "$bin/ditto" generate -m "$work/full" -p "$prompt" --device cuda -W 1024 -H 1024 --seed 5 -o "$work/v.png" -y -v
         fi
     } >"$out/parity.txt" 2>&1
     rm -rf "$work"
