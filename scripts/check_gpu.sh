@@ -46,8 +46,9 @@ if python3 -c 'import diffusers' 2>/dev/null; then
         head
         parity tiny-f32 tests/golden/tiny-flux f32 112 80 3 19 "a small red circle, and a large blue square on the left"
         parity tiny-bf16 tests/golden/tiny-flux bf16 112 80 3 19 "a small red circle, and a large blue square on the left"
-        if [ -d weights/demo-flux/transformer ]; then
-            parity demo-bf16 weights/demo-flux bf16 128 128 28 512 "a large red circle in the centre on a white background"
+        demo=${DEMO:-weights/demo-flux}
+        if [ -d "$demo/transformer" ]; then
+            parity demo-bf16 "$demo" bf16 128 128 28 512 "a large red circle in the centre on a white background"
         fi
         if [ -n "${WIDE:-}" ]; then # production widths, few layers
             python3 scripts/random_checkpoint.py "$work/wide" --layers 2 --single-layers 3 --t5-layers 2
