@@ -136,7 +136,8 @@ Status plan_make(Model *m, ResidencyPool *pool, const Run *run, size_t vram, siz
     Device dry = device_dry(), *d = pool->device;
     size_t unit = d->granularity;
     *plan = (Plan){.parts = m->parts, .maps = d->maps, .given = vram && !d->maps, .held = d->held,
-                   .process = resident_bytes() + (d->maps ? ops_cpu_resident() : 0), .result = (size_t)run->job->width * (size_t)run->job->height * 3};
+                   .process = resident_bytes() + (d->maps ? ops_cpu_resident() : 0),
+                   .result = (size_t)run->job->width * (size_t)run->job->height * 3};
     plan->limit = d->maps || (!vram && room == SIZE_MAX) ? SIZE_MAX : vram ? vram : room + d->held;
     for (int i = 0; i < m->parts; i++) {
         const Layout *l = &pool->part[i].layout;
