@@ -61,7 +61,7 @@ endif
 SRC     := $(sort $(wildcard src/*.c src/*/*.c))
 OBJ     := $(SRC:%.c=$(BUILD)/%.o) $(CU:%.cu=$(BUILD)/%.cu.o)
 LIBOBJ  := $(filter-out $(BUILD)/src/main.o,$(OBJ))
-TESTS   := $(sort $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c tests/checkop.c tests/score.c)))
+TESTS   := $(sort $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c tests/checkop.c tests/score_demo.c)))
 FUZZERS := $(sort $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/fuzz_*.c)))
 FUZZ_SECONDS ?= 60
 # Goals that must end before anything is compiled.
@@ -92,6 +92,9 @@ CHECKOBJ := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/check*.c))) \
 $(BUILD)/tests/checkop: $(CHECKOBJ)
 	@echo "  LD  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS)
+
+# The judge of the demo pictures, shared by its own test and the program that draws and scores.
+$(BUILD)/tests/test_score $(BUILD)/tests/score_demo: $(BUILD)/tests/score.o
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIBOBJ)
 	@echo "  LD  $@"
@@ -134,7 +137,10 @@ PROMPT ?= on a gray background: a big cyan circle in the top right and a large r
 demo: ditto ## render a picture with the checkpoint that ships
 	@mkdir -p out
 	@./ditto generate -m weights/demo-flux -p "$(PROMPT)" \
-	  -o out/demo.png -y --seed 1
+	  -o out/demo.png -y --seed 1 -W 128 -H 128
+
+score-demo: ditto $(BUILD)/tests/score_demo ## draw and score all 100 held-out prompts of the demo checkpoint
+	@$(BUILD)/tests/score_demo
 
 check: ditto $(TESTS) lint-objects ## all tests and lint; the last line is "N passed, N failed"
 	@BUILD=$(BUILD) scripts/check.sh
@@ -199,5 +205,5 @@ clean: ## remove what was built
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1:/p' $(firstword $(MAKEFILE_LIST)) | sed 's|^|  make |; s|:|\t|' | expand -t 26
 
-.PHONY: all deps deps-list demo check check-full asan asan-check fuzz fuzz-run lint lint-objects bench check-tokenizers \
+.PHONY: all deps deps-list demo score-demo check check-full asan asan-check fuzz fuzz-run lint lint-objects bench check-tokenizers \
         format install portable portable-folder clean help FORCE

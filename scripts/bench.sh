@@ -4,7 +4,7 @@
 # Easy to get wrong: another process on the same cores shows up in every number; the picture is the best of three runs.
 cd "$(dirname "$0")/.." || exit 2
 BUILD=${BUILD:-build/release}
-model=weights/demo-flux size=
+model=weights/demo-flux size="-W 128 -H 128"
 [ -d "$model" ] || { model=tests/golden/tiny-flux size="-W 256 -H 256"; }
 out=$(mktemp -d) || exit 2
 trap 'rm -rf "$out"' EXIT

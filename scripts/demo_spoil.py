@@ -1,0 +1,74 @@
+"""demo_spoil.py - copies of the demo checkpoint that are wrong on purpose: a scorer that still likes them is no test.
+
+usage: demo_spoil.py OUT [weights/demo-flux]        then: SPOILT=OUT tests/test_demo.sh
+
+Writes OUT/NAME/ per fault; tensors keep names, shapes and dtypes, so that every one loads. Needs torch and safetensors.
+Easy to get wrong: exchanging q with k only transposes the attention logits; it must go through all blocks to be a
+fault that shows, and the RMS norms' weights stay where they are (their product is symmetric anyway).
+"""
+
+import json
+import os
+import shutil
+import sys
+
+import safetensors.torch as st
+import torch
+
+
+def edit(folder, part, change):
+    sub = os.path.join(folder, part)
+    path = os.path.join(sub, next(f for f in os.listdir(sub) if f.endswith(".safetensors")))
+    tensors = st.load_file(path)
+    change(tensors)
+    st.save_file({k: v.contiguous() for k, v in tensors.items()}, path, metadata={"format": "pt"})
+
+
+def edit_config(folder, part, **values):
+    path = os.path.join(folder, part, "config.json")
+    config = json.load(open(path))
+    config.update(values)
+    json.dump(config, open(path, "w"), indent=2)
+
+
+def swap_qk(t):
+    for name in list(t):
+        for q, k in ((".to_q.", ".to_k."), (".add_q_proj.", ".add_k_proj.")):
+            if q in name:
+                t[name], t[name.replace(q, k)] = t[name.replace(q, k)], t[name]
+
+
+def swap_halves(t):
+    for name in ("norm_out.linear.weight", "norm_out.linear.bias"):
+        t[name] = torch.cat(t[name].chunk(2)[::-1])
+
+
+def zero_block(t):
+    for name in t:
+        if ".block.0." in name:
+            t[name] = torch.zeros_like(t[name])
+
+
+SPOILS = {
+    "qk_swapped": lambda d: edit(d, "transformer", swap_qk),
+    "norm_out_halves_swapped": lambda d: edit(d, "transformer", swap_halves),
+    "t5_block_zeroed": lambda d: edit(d, "text_encoder_2", zero_block),
+    "scaling_factor_published": lambda d: edit_config(d, "vae", scaling_factor=0.3611),  # FLUX.1's, not this VAE's
+    "rope_axes_swapped": lambda d: edit_config(d, "transformer", axes_dims_rope=[56, 56, 16]),
+}
+
+
+def main():
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    out, source = sys.argv[1], sys.argv[2] if len(sys.argv) == 3 else "weights/demo-flux"
+    for name, spoil in SPOILS.items():
+        folder = os.path.join(out, name)
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(source, folder)
+        spoil(folder)
+        print(folder)
+
+
+if __name__ == "__main__":
+    main()
