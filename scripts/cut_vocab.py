@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Cuts the test vocabularies from real ones and records what the reference makes of test texts with them.
 
-Writes OUT/clip and OUT/t5 (tokenizer folders of the published layout, under 300 kB each), OUT/texts.jsonl (one
+Writes OUT/clip and OUT/t5 (tokenizer folders of the published layout, under 300 kB each), OUT/clusters (made up),
 JSON string a line), and for each tokenizer ids.txt (a line of ids for each text, special tokens included) and
 sweep.txt (the CRC-32 of the ids of every block of 4,096 code points in test surroundings). T5 also gets
 class.txt: the lines of ids.txt that differ when transformers' class builds the tokenizer. CLIP keeps the bytes
-and the first merges; T5 keeps all single characters, the best pieces, and the part of its character map that
+and the first merges; T5 keeps all single characters and runs of one, the best pieces, and the part of its character map that
 is most used. Easy to get wrong: cut ids are renumbered, so the files' own consistency must survive.
 
 Usage: cut_vocab.py FLUX_FOLDER OUT   (FLUX_FOLDER holds tokenizer and tokenizer_2)
@@ -115,7 +115,7 @@ def cut_t5(source, out):
     vocab = j["model"]["vocab"]
     extra = [row for row in vocab if row[0].startswith("<extra_id_")]
     body = [row for row in vocab[3:] if not row[0].startswith("<extra_id_")]
-    body = [row for i, row in enumerate(body) if i < T5_PIECES or len(row[0]) == 1]
+    body = [row for i, row in enumerate(body) if i < T5_PIECES or len(set(row[0])) == 1]
     j["model"]["vocab"] = vocab[:3] + body + extra
     ids = {row[0]: i for i, row in enumerate(j["model"]["vocab"])}
     for token in j["added_tokens"]:
@@ -130,6 +130,19 @@ def cut_t5(source, out):
     config = json.load(open(os.path.join(source, "tokenizer_config.json")))
     config["added_tokens_decoder"] = {str(ids[t["content"]]): {k: v for k, v in t.items() if k != "id"} for t in j["added_tokens"]}
     dump(config, out, "tokenizer_config.json")
+
+
+def make_clusters(out):
+    """A tokenizer that shows grapheme clusters and nothing else: T5 knows neither Indic letters nor marks."""
+    os.makedirs(out, exist_ok=True)
+    rules = {"a": "b", "\u0915": "k", "\u0958": "q", "\u2122": "t", "\u0344": "x", "\u1161": "v", "\n": " "}
+    blob = write_rules({k.encode(): v.encode() for k, v in rules.items()})
+    pieces = ["<unk>", "\u2581", "a", "b", "k", "q", "t", "x", "v", "e", "\u0301", "\u0323", "\u200d", "\u094d", "\u00a9"]
+    j = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "decoder": None, "post_processor": None,
+         "normalizer": {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(blob).decode()},
+         "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True},
+         "model": {"type": "Unigram", "unk_id": 0, "vocab": [[p, -2.0] for p in pieces], "byte_fallback": False}}
+    dump(j, out, "tokenizer.json")
 
 
 def texts_for(tokenizers):
@@ -147,7 +160,7 @@ def texts_for(tokenizers):
 def surroundings(c):
     """Places where a code point's class, case, composition and grapheme cluster show in the ids."""
     return ("a%b %\u0301 \u2122%\u0301 e%\u0323 %\u2122\u0301 %\u200d\u2122\u0301 \u0915\u094d%\u0301 "
-            "%\u094d\u0958\u0301 \u00a9%\u200d\u2122\u0301").replace("%", c)
+            "\u0915\u094d\u0915%\u0301 %\u094d\u0958\u0301 \u00a9%\u200d\u2122\u0301").replace("%", c)
 
 
 def record(tokenizer, texts, out):
@@ -179,6 +192,9 @@ def main():
     with open(os.path.join(out, "texts.jsonl"), "w") as f:
         f.writelines(json.dumps(t, ensure_ascii="\u2028" in t or "\x85" in t or i % 3 == 0) + "\n" for i, t in enumerate(texts))
     record(hf_clip, texts, clip)
+    clusters = os.path.join(out, "clusters")
+    make_clusters(clusters)
+    record(Tokenizer.from_file(os.path.join(clusters, "tokenizer.json")), texts, clusters)
     rows = record(hf_t5, texts, t5)
     with open(os.path.join(t5, "class.txt"), "w") as f:
         for i, t in enumerate(texts):

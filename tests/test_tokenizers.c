@@ -103,7 +103,8 @@ static uint32_t crc_ids(const uint32_t table[256], uint32_t crc, const TokenIds 
 static size_t surround(const char *c, size_t n, char text[256]) {
     const char *form =
         "a%b %\xcc\x81 \xe2\x84\xa2%\xcc\x81 e%\xcc\xa3 %\xe2\x84\xa2\xcc\x81 %\xe2\x80\x8d\xe2\x84\xa2\xcc\x81 "
-        "\xe0\xa4\x95\xe0\xa5\x8d%\xcc\x81 %\xe0\xa5\x8d\xe0\xa5\x98\xcc\x81 \xc2\xa9%\xe2\x80\x8d\xe2\x84\xa2\xcc\x81";
+        "\xe0\xa4\x95\xe0\xa5\x8d%\xcc\x81 \xe0\xa4\x95\xe0\xa5\x8d\xe0\xa4\x95%\xcc\x81 "
+        "%\xe0\xa5\x8d\xe0\xa5\x98\xcc\x81 \xc2\xa9%\xe2\x80\x8d\xe2\x84\xa2\xcc\x81";
     size_t size = 0;
     for (; *form; form++) {
         if (*form == '%') memcpy(text + size, c, n), size += n;
@@ -341,12 +342,15 @@ static void long_words(Score *score, const Tokenizer *clip) {
 static int test(void) {
     Score score = {0, 0};
     Error e = {0};
-    Tokenizer *clip = NULL, *t5 = NULL, *class = NULL, *same = NULL;
-    char *clip_ids, *clip_sweep, *t5_ids, *t5_sweep, *t5_class;
+    Tokenizer *clip = NULL, *t5 = NULL, *class = NULL, *same = NULL, *clusters = NULL;
+    char *clip_ids, *clip_sweep, *t5_ids, *t5_sweep, *t5_class, *clusters_ids, *clusters_sweep;
     bool opened = tok_open("tests/vocab/clip", &clip, &e) == OK && tok_open("tests/vocab/t5", &t5, &e) == OK &&
                   tok_open_class("tests/vocab/t5", &class, &e) == OK && tok_open_class("tests/vocab/clip", &same, &e) == OK &&
                   file_read("tests/vocab/clip/ids.txt", &clip_ids, NULL, &e) == OK &&
                   file_read("tests/vocab/clip/sweep.txt", &clip_sweep, NULL, &e) == OK &&
+                  tok_open("tests/vocab/clusters", &clusters, &e) == OK &&
+                  file_read("tests/vocab/clusters/ids.txt", &clusters_ids, NULL, &e) == OK &&
+                  file_read("tests/vocab/clusters/sweep.txt", &clusters_sweep, NULL, &e) == OK &&
                   file_read("tests/vocab/t5/ids.txt", &t5_ids, NULL, &e) == OK &&
                   file_read("tests/vocab/t5/class.txt", &t5_class, NULL, &e) == OK &&
                   file_read("tests/vocab/t5/sweep.txt", &t5_sweep, NULL, &e) == OK;
@@ -358,6 +362,8 @@ static int test(void) {
     recorded(&score, class, class_ids, "t5 by class");
     sweep(&score, clip, clip_sweep, "clip sweep");
     sweep(&score, t5, t5_sweep, "t5 sweep");
+    recorded(&score, clusters, clusters_ids, "clusters");
+    sweep(&score, clusters, clusters_sweep, "clusters sweep");
     clip_lengths(&score, clip);
     t5_lengths(&score, t5);
     bad_text(&score, clip);
@@ -366,8 +372,9 @@ static int test(void) {
     refusals(&score);
     small(&score);
     long_words(&score, clip);
-    tok_close(clip), tok_close(t5), tok_close(class), tok_close(same);
+    tok_close(clip), tok_close(t5), tok_close(class), tok_close(same), tok_close(clusters);
     free(clip_ids), free(clip_sweep), free(t5_ids), free(t5_sweep), free(t5_class), free(class_ids);
+    free(clusters_ids), free(clusters_sweep);
     printf("%d passed, %d failed\n", score.passed, score.failed);
     return score.failed != 0;
 }
