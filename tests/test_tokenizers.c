@@ -339,6 +339,45 @@ static void long_words(Score *score, const Tokenizer *clip) {
     free(text);
 }
 
+/* Folders from before added_tokens_decoder: what the reference gave for the same vocabulary and this text. */
+static void old_clip(Score *score) {
+    const char *text = "a <|STARTOFTEXT|> b <|startoftext|> <|ENDOFTEXT|>!<|endoftext|>";
+    const struct { const char *config; int32_t ids[24]; int count; } cases[] = {
+        {"{\"tokenizer_class\":\"CLIPTokenizer\",\"bos_token\":{\"content\":\"<|startoftext|>\",\"normalized\":true},"
+         "\"eos_token\":{\"content\":\"<|endoftext|>\",\"normalized\":true},\"pad_token\":\"<|endoftext|>\"}",
+         {5512, 320, 5512, 321, 5512, 27, 347, 524, 639, 69, 4160, 91, 285, 256, 5513, 5513}, 16},
+        {"{\"tokenizer_class\":\"CLIPTokenizer\",\"pad_token\":\"!\"}",
+         {5512, 320, 27, 347, 993, 580, 69, 4160, 91, 285, 321, 5512, 27, 347, 524, 639, 69, 4160, 91, 285, 0, 5513, 5513}, 23}};
+    char dir[] = "/tmp/ditto-tok-XXXXXX", from[5000], to[200], *root = realpath("tests/vocab/clip", NULL);
+    if (!check(score, root && mkdtemp(dir), "old clip", "a temporary folder")) return free(root);
+    static const char *const files[] = {"vocab.json", "merges.txt", "tokenizer_config.json"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(from, sizeof from, "%s/%s", root, files[i]);
+        snprintf(to, sizeof to, "%s/%s", dir, files[i]);
+        check(score, !symlink(from, to), "old clip", to);
+    }
+    snprintf(to, sizeof to, "%s/%s", dir, files[2]);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Error e = {0};
+        Tokenizer *t = NULL;
+        TokenIds ids = {0};
+        Status s = file_write_atomic(to, cases[i].config, strlen(cases[i].config), true, &e);
+        if (s == OK) s = tok_open(dir, &t, &e);
+        if (s == OK) s = tok_encode(t, text, strlen(text), true, &ids, &e);
+        check(score, s == OK && ids.count == cases[i].count && !memcmp(ids.ids, cases[i].ids, (size_t)ids.count * 4) &&
+                         tok_pad(t) == (i ? 0 : 5513) && tok_eos(t) == 5513 && tok_max_length(t) == INT64_MAX,
+              "old clip", e.text);
+        tok_ids_free(&ids);
+        tok_close(t);
+    }
+    for (int i = 0; i < 3; i++) {
+        snprintf(to, sizeof to, "%s/%s", dir, files[i]);
+        unlink(to);
+    }
+    rmdir(dir);
+    free(root);
+}
+
 static int test(void) {
     Score score = {0, 0};
     Error e = {0};
@@ -372,6 +411,7 @@ static int test(void) {
     refusals(&score);
     small(&score);
     long_words(&score, clip);
+    old_clip(&score);
     tok_close(clip), tok_close(t5), tok_close(class), tok_close(same), tok_close(clusters);
     free(clip_ids), free(clip_sweep), free(t5_ids), free(t5_sweep), free(t5_class), free(class_ids);
     free(clusters_ids), free(clusters_sweep);

@@ -163,6 +163,43 @@ static const char *token_or(const Json *config, const Json *specials, const char
     return name ? name : otherwise;
 }
 
+/* Folders older than added_tokens_decoder: the named special tokens become added tokens, searched in the raw text
+ * unless their object says otherwise; of two names for one token the later counts (the reference has odder rules
+ * where the names disagree; they show in "<|ENDOFTEXT|>" alone). A list for json_free into *out. */
+static Status clip_added(const Tokenizer *t, const Json *config, const Json *specials, const char *dir, Json **out,
+                         Error *e) {
+    static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+    const Json *decoder = json_get(config, "added_tokens_decoder");
+    Json *list = cJSON_CreateArray(), *token = NULL;
+    bool good = list != NULL;
+    for (const Json *row = decoder ? decoder->child : NULL; row && good; row = row->next) {
+        token = cJSON_Duplicate(row, 1);
+        good = token && cJSON_AddItemToArray(list, token);
+        if (good && !json_get(token, "id")) good = cJSON_AddNumberToObject(token, "id", strtod(row->string, NULL)) != NULL;
+    }
+    for (int i = 0; i < 4 && good; i++) {
+        const Json *named = json_get(config, keys[i]) ? json_get(config, keys[i]) : json_get(specials, keys[i]);
+        const char *name = token_or(config, specials, keys[i], i ? "<|endoftext|>" : "<|startoftext|>");
+        int32_t id = tok_find(t, name, strlen(name));
+        bool decoded = false;
+        for (const Json *row = decoder ? decoder->child : NULL; row; row = row->next)
+            decoded |= token_name(row, "content") && !strcmp(token_name(row, "content"), name);
+        if (decoded || id < 0) continue;
+        for (Json *old = list->child; old; old = old->next)
+            if (!strcmp(token_name(old, "content"), name)) {
+                cJSON_Delete(cJSON_DetachItemViaPointer(list, old));
+                break;
+            }
+        token = cJSON_IsObject(named) ? cJSON_Duplicate(named, 1) : cJSON_CreateObject();
+        good = token && cJSON_AddItemToArray(list, token);
+        good = good && (json_get(token, "content") || cJSON_AddStringToObject(token, "content", name)) &&
+               (json_get(token, "special") || cJSON_AddTrueToObject(token, "special")) &&
+               (json_get(token, "id") || cJSON_AddNumberToObject(token, "id", id));
+    }
+    *out = list;
+    return good ? OK : fail(e, ERR_MEMORY, "%s: out of memory", dir);
+}
+
 static Status load_clip(Tokenizer *t, const Json *vocab, const char *merges, size_t merges_size, const Json *config,
                         const Json *specials, const char *dir, Error *e) {
     const char *bos = token_or(config, specials, "bos_token", "<|startoftext|>");
@@ -170,14 +207,18 @@ static Status load_clip(Tokenizer *t, const Json *vocab, const char *merges, siz
     const char *unk = token_or(config, specials, "unk_token", "<|endoftext|>");
     TRY(load_text_steps(t, NULL, "CLIPTokenizer", dir, e));
     TRY(tok_bpe_files(t, vocab, merges, merges_size, "</w>", unk, dir, e));
-    const Json *added = json_get(config, "added_tokens_decoder");
-    TRY(tok_added_parse(t, added, dir, e));
-    if (!added) return fail(e, ERR_MODEL, "%s/tokenizer_config.json: added_tokens_decoder is missing", dir);
+    Json *added = NULL;
+    Status s = clip_added(t, config, specials, dir, &added, e);
+    if (s == OK) s = tok_added_parse(t, added, dir, e);
+    json_free(added);
+    TRY(s);
     t->before[0] = tok_find(t, bos, strlen(bos));
     t->after[0] = tok_find(t, eos, strlen(eos));
     if (t->before[0] < 0 || t->after[0] < 0)
         return fail(e, ERR_MODEL, "%s: vocab.json: %s or %s is missing", dir, bos, eos);
     t->before_count = t->after_count = 1;
+    t->bos = t->before[0]; /* the class's defaults; names in the files replace them */
+    t->eos = t->pad = t->after[0];
     return OK;
 }
 
