@@ -91,9 +91,9 @@ static Status open_all(Flux *f, const char *folder, Error *e) {
     TRY(open_parts(f, folder, e));
     TRY(check_fit(f, folder, e));
     snprintf(path, sizeof path, "%s/tokenizer", folder);
-    TRY(tok_open(path, &f->tok_clip, e));
+    TRY(tok_open_class(path, &f->tok_clip, e));
     snprintf(path, sizeof path, "%s/tokenizer_2", folder);
-    return tok_open(path, &f->tok_t5, e);
+    return tok_open_class(path, &f->tok_t5, e);
 }
 
 static Status flux_open(const char *folder, const Json *index, DType dtype, Model **out, Error *e) {
