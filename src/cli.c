@@ -250,6 +250,7 @@ static Status check_required(const Cli *cli, Error *e) {
         if (cli->guidance >= 0 && cli->guidance_scale >= 0)
             return fail(e, ERR_USAGE, "--guidance and --guidance-scale are both given; expected one of them");
     }
+    if (cli->command == COMMAND_SELFTEST && !cli->model) return fail(e, ERR_USAGE, "no model: give -m DIR");
     if (cli->command == COMMAND_TOKENS) {
         bool whole = cli->model || cli->prompt;
         if (whole && cli->arg_count)

@@ -20,6 +20,7 @@ typedef enum Command {
     COMMAND_COMPARE,
     COMMAND_INSPECT,
     COMMAND_TOKENS,
+    COMMAND_SELFTEST,
     COMMAND_COUNT
 } Command;
 
@@ -52,6 +53,9 @@ typedef struct Cli {
     int max_abs;     /* 0..255; < 0: not given */
     /* tokens */
     bool no_special;
+    /* selftest; it takes model, device, dtype, vram, overwrite and verbosity too */
+    const char *manifest; /* NULL: the model folder's own */
+    bool record;
 } Cli;
 
 /* Parses argv[1..]. ERR_USAGE names the option, what was found and what was expected. cli_free in any case. */

@@ -12,6 +12,7 @@
 #include "inspect_model.h"
 #include "media/png.h"
 #include "meta.h"
+#include "selftest.h"
 #include "text/tok.h"
 
 #include <errno.h>
@@ -102,12 +103,30 @@ static Status inspect(const Cli *cli, Error *e) {
     return inspect_model_path(cli->args[0], stdout, cli->json, e);
 }
 
+static Status selftest(const Cli *cli, Error *e) {
+    char *folder = NULL;
+    TRY(model_folder(cli->model, &folder, e));
+    SelftestOptions options = {.folder = folder,
+                               .device = cli->device,
+                               .dtype = cli->dtype,
+                               .vram = cli->vram,
+                               .manifest = cli->manifest,
+                               .record = cli->record,
+                               .overwrite = cli->overwrite,
+                               .quiet = cli->verbosity < 0,
+                               .interrupted = &interrupted};
+    Status status = selftest_run(&options, stdout, stderr, e);
+    free(folder);
+    return status;
+}
+
 static Status dispatch(const Cli *cli, Error *e) {
     switch (cli->command) {
     case COMMAND_GENERATE: return generate(cli, e);
     case COMMAND_COMPARE: return compare(cli, e);
     case COMMAND_INSPECT: return inspect(cli, e);
     case COMMAND_TOKENS: return tokens(cli, e);
+    case COMMAND_SELFTEST: return selftest(cli, e);
     case COMMAND_COUNT: break;
     }
     return fail(e, ERR_USAGE, "ditto %s is not part of this build", cli_command_name(cli->command));

@@ -10,13 +10,14 @@ enum {
     CMP = 1 << COMMAND_COMPARE,
     INS = 1 << COMMAND_INSPECT,
     TOK = 1 << COMMAND_TOKENS,
+    SLF = 1 << COMMAND_SELFTEST,
     ALL = OPTIONS_ALL
 };
 
 #define AT(f) offsetof(Cli, f)
 
 static const Option OPTIONS[] = {
-    {"model", 'm', KIND_TEXT, GEN | TOK, "DIR",
+    {"model", 'm', KIND_TEXT, GEN | TOK | SLF, "DIR",
      "model: diffusers folder, hub snapshot folder, or OWNER/NAME in the hub cache", AT(model), 0, 0, NULL},
     {"prompt", 'p', KIND_PROMPT, GEN | TOK, "TEXT", "what to draw (UTF-8; may be empty)", AT(prompt), 0, 0,
      NULL},
@@ -45,11 +46,11 @@ static const Option OPTIONS[] = {
      1000, NULL},
     {"max-sequence-length", 0, KIND_INT, GEN, "N", "tokens of the long text encoder (default: the model's)",
      AT(max_sequence_length), 1, 8192, NULL},
-    {"device", 0, KIND_DEVICE, GEN, "cpu|cuda", "where to compute (default: chosen)", AT(device), 0, 0, NULL},
-    {"vram", 0, KIND_BYTES, GEN, "SIZE",
+    {"device", 0, KIND_DEVICE, GEN | SLF, "cpu|cuda", "where to compute (default: chosen)", AT(device), 0, 0, NULL},
+    {"vram", 0, KIND_BYTES, GEN | SLF, "SIZE",
      "most GPU memory to use, such as 24G or 800M, binary units\n(default: what is free); weights that do not fit take turns",
      AT(vram), 0, 0, NULL},
-    {"dtype", 0, KIND_DTYPE, GEN, "bf16|f32", "number format of the computation (default: bf16)", AT(dtype),
+    {"dtype", 0, KIND_DTYPE, GEN | SLF, "bf16|f32", "number format of the computation (default: bf16)", AT(dtype),
      0, 0, NULL},
     {"rng", 0, KIND_RNG, GEN, "cpu", "whose noise: torch's CPU generator, bit for bit", 0, 0, 0, NULL},
     {"dump", 0, KIND_TEXT, GEN, "DIR", "write every stage's tensor to DIR/NAME.safetensors", AT(dump), 0, 0,
@@ -60,17 +61,23 @@ static const Option OPTIONS[] = {
      "show parameters, tokens, sigmas and the memory plan; render nothing", AT(dry_run), 0, 0, NULL},
     {"no-metadata", 0, KIND_SWITCH, GEN, NULL, "leave prompt, seed and parameters out of the PNG",
      AT(no_metadata), 0, 0, NULL},
-    {"overwrite", 'y', KIND_SWITCH, GEN, NULL, "replace existing files", AT(overwrite), 0, 0, "yes"},
+    {"overwrite", 'y', KIND_SWITCH, GEN | SLF, NULL, "replace existing files", AT(overwrite), 0, 0, "yes"},
     {"min-psnr", 0, KIND_REAL, CMP, "X", "same enough when the PSNR is at least X dB", AT(min_psnr), 0, 1000,
      NULL},
     {"max-abs", 0, KIND_INT, CMP, "N", "same enough when no byte differs by more than N", AT(max_abs), 0, 255,
      NULL},
     {"no-special", 0, KIND_SWITCH, TOK, NULL, "leave out the special tokens that the tokenizer adds",
      AT(no_special), 0, 0, NULL},
+    {"manifest", 0, KIND_TEXT, SLF, "FILE",
+     "sizes and SHA-256 sums to compare the files with\n(default: DIR/ditto-manifest.tsv, if there is one)",
+     AT(manifest), 0, 0, NULL},
+    {"record", 0, KIND_SWITCH, SLF, NULL,
+     "write what was found: DIR/ditto-selftest.tsv, and\nDIR/ditto-manifest.tsv when there is no manifest", AT(record), 0,
+     0, NULL},
     {"json", 0, KIND_SWITCH, GEN | INS, NULL,
      "print JSON: one object a picture, or one for what is inspected", AT(json), 0, 0, NULL},
     {"verbose", 'v', KIND_VERBOSE, GEN, NULL, "say more on standard error", AT(verbosity), 0, 0, NULL},
-    {"quiet", 'q', KIND_QUIET, GEN, NULL, "say nothing on standard error but errors", AT(verbosity), 0, 0,
+    {"quiet", 'q', KIND_QUIET, GEN | SLF, NULL, "say nothing on standard error but errors", AT(verbosity), 0, 0,
      NULL},
     {"help", 'h', KIND_HELP, ALL, NULL, "this text", 0, 0, 0, NULL},
     {"version", 0, KIND_VERSION, ALL, NULL, "print the version", 0, 0, 0, NULL},
@@ -93,6 +100,10 @@ static const CommandInfo COMMANDS[COMMAND_COUNT] = {
                         "With TOKENIZER_DIR: one JSON string a line on standard input, one JSON array of ids "
                         "a line on output.",
                         0, 1},
+    [COMMAND_SELFTEST] = {"selftest", "-m DIR [options]", "check a model's files, and one step on this machine",
+                          "Prints SHA-256 sums: a line a file, then a line a stage of one denoising step. Exit code: 0\n"
+                          "nothing differs, 1 a stage differs from the record, 3 a file from the manifest.",
+                          0, 0},
 };
 
 const Option *options_at(int i) { return i >= 0 && i < OPTION_COUNT ? &OPTIONS[i] : NULL; }
@@ -208,5 +219,5 @@ Status options_unknown_command(const char *word, Error *e) {
     for (int i = 0; i < COMMAND_COUNT; i++) nearer(COMMANDS[i].name, strlen(COMMANDS[i].name), &n);
     if (worth_saying(&n))
         return fail(e, ERR_USAGE, "unknown command \"%s\"; did you mean \"%s\"?", word, n.best);
-    return fail(e, ERR_USAGE, "unknown command \"%s\"; expected generate, compare, inspect or tokens", word);
+    return fail(e, ERR_USAGE, "unknown command \"%s\"; expected generate, compare, inspect, tokens or selftest", word);
 }

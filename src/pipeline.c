@@ -11,6 +11,7 @@
 #include "kernels/cuda.h"
 #include "kernels/unary.h"
 #include "plan.h"
+#include "profile.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -120,6 +121,9 @@ Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e) {
 const char *pipeline_title(const Pipeline *p) { return p->title; }
 const char *pipeline_device(const Pipeline *p) { return p->device->name; }
 DType pipeline_dtype(const Pipeline *p) { return p->model->dtype; }
+Status pipeline_profile(const Pipeline *p, Profile *out, Error *e) {
+    return profile_make(p->device, p->cuda, p->model->dtype, out, e);
+}
 Status pipeline_resolve(const Pipeline *p, Job *job, Error *e) { return p->model->ops->resolve(p->model, job, e); }
 
 void media_free(Media *m) {
@@ -308,7 +312,9 @@ static Status render(Pipeline *p, const Job *job, Stages *stages, Prepared *r, c
 Status pipeline_render(Pipeline *p, const Job *job, const Progress *progress, Media *out, Error *e) {
     *out = (Media){0};
     Stages *stages = NULL;
-    if (job->dump || job->inject_count) TRY(stages_open(job->dump, job->inject, job->inject_count, &stages, e));
+    if (job->dump || job->inject_count || job->watch)
+        TRY(stages_open(job->dump, job->inject, job->inject_count, &stages, e));
+    if (stages) stages_watch(stages, job->watch);
     Prepared r = {0};
     Status s = render(p, job, stages, &r, progress, out, e);
     prepared_free(&r);

@@ -27,6 +27,12 @@ typedef struct PipelineOptions {
 
 typedef struct Inject { const char *name, *file; } Inject;
 
+/* Sees every stage (stages.h) on the host as it passes; values are contiguous and live until it returns. */
+typedef struct StageWatch {
+    Status (*see)(void *user, const char *name, DType dtype, int rank, const int64_t *shape, const void *values, Error *e);
+    void *user;
+} StageWatch;
+
 /* What to make. Zero-initialised fields take the model's default. */
 typedef struct Job {
     const char *prompt;          /* UTF-8; "" allowed */
@@ -43,6 +49,7 @@ typedef struct Job {
     const char *dump;            /* folder or NULL */
     const Inject *inject;
     int inject_count;
+    const StageWatch *watch;     /* NULL: nobody */
 } Job;
 
 typedef struct Progress {
@@ -68,6 +75,9 @@ void pipeline_close(Pipeline *p);
 const char *pipeline_title(const Pipeline *p);       /* the folder's or the repository's name */
 const char *pipeline_device(const Pipeline *p);      /* "cpu" */
 DType pipeline_dtype(const Pipeline *p);
+/* What the pipeline computes with (profile.h). On a GPU this loads the libraries: ERR_DEVICE names a missing one. */
+struct Profile;
+Status pipeline_profile(const Pipeline *p, struct Profile *out, Error *e);
 
 /* Fills defaults into *job and refuses what the model cannot do (ERR_USAGE names option and values). */
 Status pipeline_resolve(const Pipeline *p, Job *job, Error *e);

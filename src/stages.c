@@ -18,6 +18,7 @@ typedef struct Injected {
 
 struct Stages {
     const char *dump;
+    const StageWatch *watch;
     Injected *injected;
     int count;
 };
@@ -84,6 +85,8 @@ void stages_close(Stages *s) {
     free(s->injected);
     free(s);
 }
+
+void stages_watch(Stages *s, const StageWatch *watch) { s->watch = watch; }
 
 static Injected *find(const Stages *s, const char *name) {
     for (int i = 0; s && i < s->count; i++)
@@ -179,6 +182,7 @@ Status stages_host(Stages *s, const char *name, DType dtype, int rank, const int
     if (!s) return OK;
     Injected *in = find(s, name);
     if (in) TRY(convert(in, dtype, rank, shape, values, e));
+    if (s->watch) TRY(s->watch->see(s->watch->user, name, dtype, rank, shape, values, e));
     if (!s->dump) return OK;
     char file[64];
     snprintf(file, sizeof file, "%s.safetensors", name);
@@ -190,7 +194,7 @@ Status stages_host(Stages *s, const char *name, DType dtype, int rank, const int
 }
 
 Status stages_pass(Stages *s, Exec *x, const char *name, Tensor t, int rank, const int64_t *shape) {
-    if (!s || x->dry || (!s->dump && !find(s, name))) return OK;
+    if (!s || x->dry || (!s->dump && !s->watch && !find(s, name))) return OK;
     void *host = malloc(tensor_bytes(t));
     if (!host) return fail(x->error, ERR_MEMORY, "stage %s: out of memory", name);
     bool injected = stages_injected(s, name);

@@ -17,6 +17,7 @@ typedef struct Stages Stages;
  * ERR_MODEL naming the file. */
 Status stages_open(const char *dump, const Inject *inject, int count, Stages **out, Error *e);
 void stages_close(Stages *s);
+void stages_watch(Stages *s, const StageWatch *watch); /* NULL: nobody; lives as long as s */
 bool stages_injected(const Stages *s, const char *name);
 
 /* Passes a device tensor through a stage: overwritten when injected, written when dumping. shape is what the file

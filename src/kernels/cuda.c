@@ -9,6 +9,11 @@ Status cuda_open(Device *d, Cuda **out, Error *e) {
     return fail(e, ERR_DEVICE, "this ditto was built without CUDA");
 }
 void cuda_close(Cuda *c) { (void)c; }
+Status cuda_versions(Cuda *c, CudaVersions *out, Error *e) {
+    (void)c;
+    *out = (CudaVersions){0};
+    return fail(e, ERR_DEVICE, "this ditto was built without CUDA");
+}
 
 #else
 
@@ -68,6 +73,14 @@ Status cuda_need_dnn(Cuda *c, Error *e) {
     cudnnStatus_t code = c->libs.cudnnCreate_(&c->dnn);
     if (code == CUDNN_STATUS_SUCCESS) code = c->libs.cudnnSetStream_(c->dnn, c->stream);
     return code == CUDNN_STATUS_SUCCESS ? OK : fail(e, ERR_DEVICE, "cuDNN: cannot start: %s", c->libs.cudnnGetErrorString_(code));
+}
+
+Status cuda_versions(Cuda *c, CudaVersions *out, Error *e) {
+    *out = (CudaVersions){0};
+    TRY(cuda_libs_lt(&c->libs, e));
+    TRY(cuda_libs_dnn(&c->libs, e));
+    *out = (CudaVersions){.cublas = (int)c->libs.cublasLtGetVersion_(), .cudnn = (int)c->libs.cudnnGetVersion_()};
+    return OK;
 }
 
 Status cuda_launched(Exec *x, const char *op) {

@@ -24,6 +24,10 @@ void ops_cuda(Ops *ops); /* the CUDA table; without HAVE_CUDA empty */
 Status cuda_open(Device *d, Cuda **out, Error *e);
 void cuda_close(Cuda *c); /* NULL is fine */
 
+/* Of the libraries as loaded, not as built with: major * 10000 + minor * 100 + patch. Loads them. */
+typedef struct CudaVersions { int cublas, cudnn; } CudaVersions;
+Status cuda_versions(Cuda *c, CudaVersions *out, Error *e);
+
 #ifdef HAVE_CUDA
 
 /* What PyTorch grants, and with it the bits: split-K choices depend on it. */

@@ -3,6 +3,7 @@
 
 #include <cblas.h>
 #include <omp.h>
+#include <stdio.h>
 #ifdef __F16C__
 #include <immintrin.h>
 #endif
@@ -17,6 +18,13 @@ int gemm_threads(void) {
 }
 
 int gemm_thread(void) { return omp_get_thread_num(); }
+
+void gemm_library(char *text, size_t size) {
+    const char *config = openblas_get_config(); /* "OpenBLAS 0.3.29 NO_AFFINITY ..." */
+    size_t n = strcspn(config, " ");
+    n += config[n] ? 1 + strcspn(config + n + 1, " ") : 0;
+    snprintf(text, size, "%.*s %s", (int)n, config, openblas_get_corename());
+}
 
 /* CBLAS refuses leading dimensions below the row length and below 1, even for empty or single rows. */
 static int leading(int64_t ld, int64_t columns) { return (int)gemm_max(gemm_max(ld, columns), 1); }

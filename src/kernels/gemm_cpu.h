@@ -16,6 +16,9 @@
 int gemm_threads(void);
 int gemm_thread(void); /* index of the calling thread inside a region */
 
+/* Whose kernels multiply on this machine, and with that the order of their sums: "OpenBLAS 0.3.29 Haswell". */
+void gemm_library(char *text, size_t size);
+
 /* c[m,n] = alpha a[m,k] . b[n,k]^T + beta c, row-major, leading dimensions in elements; beta 0 never reads c. */
 void gemm_nt(int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
              float beta, float *c, int64_t ldc);
