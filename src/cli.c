@@ -245,6 +245,8 @@ static Status check_required(const Cli *cli, Error *e) {
                         (unsigned long long)cli->seed, cli->count);
         if (cli->dump && cli->count > 1)
             return fail(e, ERR_USAGE, "--dump: holds one picture's stages, but --count is %d", cli->count);
+        if (cli->dry_run && cli->report)
+            return fail(e, ERR_USAGE, "--report: describes a run, so not with --dry-run");
         if (cli->dry_run && cli->json)
             return fail(e, ERR_USAGE, "--json: describes pictures made, so not with --dry-run");
         if (cli->guidance >= 0 && cli->guidance_scale >= 0)

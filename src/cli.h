@@ -34,7 +34,7 @@ typedef struct Cli {
     int arg_count;
 
     /* generate; tokens takes model and prompt too */
-    const char *model, *prompt, *negative_prompt, *output, *dump;
+    const char *model, *prompt, *negative_prompt, *output, *dump, *report;
     int width, height, steps, max_sequence_length; /* 0: the model's default */
     int count;                                     /* 1 .. 100000 */
     uint64_t seed;                                 /* valid when seed_given */
@@ -43,7 +43,7 @@ typedef struct Cli {
     const char *device;                            /* NULL: chosen */
     DType dtype;                                   /* DTYPE_NONE: chosen */
     size_t vram;                                   /* bytes; 0: what is free */
-    bool dry_run, no_metadata, overwrite, json;
+    bool dry_run, no_metadata, overwrite, json, explain;
     int verbosity;                 /* -1 quiet, 0, 1 verbose */
     Inject inject[CLI_MAX_INJECT]; /* .name is malloc'd (cli_free), .file points into argv */
     int inject_count;

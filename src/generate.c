@@ -8,6 +8,7 @@
 #include "meta.h"
 #include "names.h"
 #include "progress.h"
+#include "report.h"
 #include "rng.h"
 #include "stages.h"
 
@@ -25,6 +26,8 @@ typedef struct Run {
     Names names;
     FILE *out, *err;
     ProgressLine line;
+    ReportPicture *done; /* [names.count], for --report */
+    double start, opened; /* monotonic seconds */
     const volatile int *interrupted;
 } Run;
 
@@ -61,6 +64,9 @@ static Status check_files(const Cli *cli, const Names *names, Error *e) {
         if (!file_exists(cli->inject[i].file))
             return fail(e, ERR_IO, "--inject: %s: no such file: %s", cli->inject[i].name,
                         cli->inject[i].file);
+    if (cli->report && file_is_dir(cli->report)) return fail(e, ERR_IO, "--report: %s is a folder", cli->report);
+    if (cli->report && !cli->overwrite && file_exists(cli->report))
+        return fail(e, ERR_USAGE, "--report: %s exists; give -y to overwrite", cli->report);
     if (!cli->dump) return OK;
     if (file_exists(cli->dump) && !file_is_dir(cli->dump))
         return fail(e, ERR_IO, "--dump: %s is not a folder", cli->dump);
@@ -137,7 +143,15 @@ static Status one_picture(Run *r, int k, Error *e) {
     if (status == OK && *r->interrupted) status = fail(e, ERR_INTERRUPTED, "interrupted");
     Meta meta = {&job, pipeline_title(r->pipeline), pipeline_device(r->pipeline),
                  pipeline_dtype(r->pipeline)};
+    double made = progress_now();
     if (status == OK) status = save(r, &meta, r->names.path[k], &media, e);
+    r->done[k] = (ReportPicture){.path = r->names.path[k],
+                                 .seed = job.seed,
+                                 .plan = media.seconds_plan,
+                                 .text = media.seconds_text,
+                                 .denoise = media.seconds_denoise,
+                                 .decode = media.seconds_decode,
+                                 .write = progress_now() - made};
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     if (status == OK && r->cli->verbosity > 0)
@@ -167,6 +181,21 @@ static void say_what(const Run *r) {
         fprintf(r->err, "note: --vram has no effect on the cpu, where weights stay in their files\n");
 }
 
+static Status write_report(const Run *r, Error *e) {
+    Report report = {.job = &r->job,
+                     .open = r->opened - r->start,
+                     .all = progress_now() - r->start,
+                     .picture = r->done,
+                     .count = r->names.count};
+    char *text;
+    TRY(report_json(&report, r->pipeline, &text, e));
+    size_t size = strlen(text);
+    text[size] = '\n'; /* in the NUL's place: the file needs none */
+    Status status = file_write_atomic(r->cli->report, text, size + 1, r->cli->overwrite, e);
+    free(text);
+    return status;
+}
+
 static Status run(Run *r, Error *e) {
     const Cli *cli = r->cli;
     TRY(pipeline_resolve(r->pipeline, &r->job, e));
@@ -175,17 +204,21 @@ static Status run(Run *r, Error *e) {
     if (cli->dry_run) {
         TRY(pipeline_describe(r->pipeline, &r->job, r->out, e));
         for (int i = 0; i < r->names.count; i++) fprintf(r->out, "output %s\n", r->names.path[i]);
+        if (cli->explain) TRY(report_explain(r->pipeline, r->err, e));
         return flush_results(r->out, e);
     }
     TRY(make_dump_folder(cli->dump, e));
     say_what(r);
+    r->done = calloc((size_t)r->names.count, sizeof *r->done);
+    if (!r->done) return fail(e, ERR_MEMORY, "out of memory for %d pictures", r->names.count);
     for (int k = 0; k < r->names.count; k++) TRY(one_picture(r, k, e));
-    return OK;
+    if (cli->explain) TRY(report_explain(r->pipeline, r->err, e));
+    return cli->report ? write_report(r, e) : OK;
 }
 
 Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bool terminal,
                     const volatile int *interrupted, Error *e) {
-    Run r = {.cli = cli, .out = out, .err = err, .interrupted = interrupted, .job = job_of(cli)};
+    Run r = {.start = progress_now(), .cli = cli, .out = out, .err = err, .interrupted = interrupted, .job = job_of(cli)};
     r.line = (ProgressLine){.out = cli->verbosity < 0 ? NULL : err,
                             .terminal = terminal,
                             .verbose = cli->verbosity > 0,
@@ -198,7 +231,9 @@ Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bo
         .model = folder, .device = cli->device, .dtype = cli->dtype, .vram = cli->vram,
         .interrupted = interrupted};
     Status status = pipeline_open(&options, &r.pipeline, e);
+    r.opened = progress_now();
     if (status == OK) status = run(&r, e);
+    free(r.done);
     names_free(&r.names);
     if (r.pipeline) pipeline_close(r.pipeline);
     return status;

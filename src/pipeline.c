@@ -15,6 +15,7 @@
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
+#include <time.h>
 
 struct Pipeline {
     char *folder;
@@ -28,8 +29,16 @@ struct Pipeline {
     Memo memo;
     ResidencyPool pool;
     Arena work, scratch;
+    Plan plan; /* of the last picture, when planned */
+    bool planned;
     const volatile int *interrupted;
 };
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 /* --- open and close --- */
 
@@ -123,6 +132,10 @@ const char *pipeline_device(const Pipeline *p) { return p->device->name; }
 DType pipeline_dtype(const Pipeline *p) { return p->model->dtype; }
 Status pipeline_profile(const Pipeline *p, Profile *out, Error *e) {
     return profile_make(p->device, p->cuda, p->model->dtype, out, e);
+}
+PipelineFacts pipeline_facts(const Pipeline *p) {
+    return (PipelineFacts){.model = p->model, .device = p->device, .work = &p->work, .scratch = &p->scratch,
+                           .pool = &p->pool, .plan = p->planned ? &p->plan : NULL};
 }
 Status pipeline_resolve(const Pipeline *p, Job *job, Error *e) { return p->model->ops->resolve(p->model, job, e); }
 
@@ -296,13 +309,15 @@ static Status write_meta(Pipeline *p, const Job *job, Stages *stages, Error *e) 
 
 static Status render(Pipeline *p, const Job *job, Stages *stages, Prepared *r, const Progress *progress, Media *out,
                      Error *e) {
-    Plan plan;
+    double start = now();
     TRY(prepare(p, job, stages, r, e));
     TRY(write_meta(p, job, stages, e));
-    TRY(make_plan(p, r, &plan, e));
-    TRY(plan_check(&plan, e));
+    TRY(make_plan(p, r, &p->plan, e));
+    TRY(plan_check(&p->plan, e));
     if (!p->cuda && !p->unary.table[0]) TRY(unary_open(&p->unary, e));
-    TRY(carry_out(p, &plan, e));
+    TRY(carry_out(p, &p->plan, e));
+    p->planned = true;
+    out->seconds_plan = now() - start;
     Exec x = {.device = p->device, .work = &p->work, .scratch = &p->scratch, .error = e, .unary = &p->unary, .cuda = p->cuda,
               .interrupted = p->interrupted};
     TRY(job_run(p->model, &x, &r->run, progress, out));

@@ -61,7 +61,7 @@ typedef struct Progress {
 typedef struct Media {
     uint8_t *rgb;
     int width, height;
-    double seconds_text, seconds_denoise, seconds_decode;
+    double seconds_plan, seconds_text, seconds_denoise, seconds_decode; /* plan: tokens, plan, room for it */
     /* The last finite latents when decoding or a step failed with ERR_NAN, malloc'd; else NULL. */
     void *latents;
     DType latents_dtype;
@@ -79,13 +79,23 @@ DType pipeline_dtype(const Pipeline *p);
 struct Profile;
 Status pipeline_profile(const Pipeline *p, struct Profile *out, Error *e);
 
+/* What there is to report of a pipeline. All of it is the pipeline's and changes with the next job. */
+typedef struct Plan Plan;
+typedef struct PipelineFacts {
+    const struct Model *model; /* its parts hold the calls that ran */
+    const struct Device *device;
+    const struct Arena *work, *scratch;
+    const struct ResidencyPool *pool;
+    const Plan *plan;          /* of the last picture; NULL: none yet */
+} PipelineFacts;
+PipelineFacts pipeline_facts(const Pipeline *p);
+
 /* Fills defaults into *job and refuses what the model cannot do (ERR_USAGE names option and values). */
 Status pipeline_resolve(const Pipeline *p, Job *job, Error *e);
 /* Writes what --dry-run shows: parameters, token counts and first lost word, sigmas, memory plan. Loads no weights.
  * ERR_MEMORY, after writing, when the plan does not fit. */
 Status pipeline_describe(Pipeline *p, const Job *resolved, FILE *out, Error *e);
 /* The memory plan alone (plan.h). A plan that does not fit is OK here. */
-typedef struct Plan Plan;
 Status pipeline_plan(Pipeline *p, const Job *resolved, Plan *out, Error *e);
 /* What each encoder will see, for `ditto tokens -m`. */
 Status pipeline_tokens(Pipeline *p, const char *prompt, FILE *out, Error *e);

@@ -44,6 +44,9 @@ Status plan_make(Model *m, ResidencyPool *pool, const Run *run, size_t vram, siz
 Status plan_check(const Plan *plan, Error *e);
 /* Bytes left for the parts' regions. */
 size_t plan_room(const Plan *plan);
+/* The most memory the job will hold: on the device, or on a device that is the host's memory in the whole process, with
+ * what it reads of mapped files. */
+size_t plan_peak(const Plan *plan);
 /* Memory table, then residency. */
 void plan_print(const Plan *plan, FILE *out);
 /* Residency alone, a line a part. */

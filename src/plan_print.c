@@ -16,16 +16,20 @@ static size_t weights_bytes(const Plan *p) {
 /* On the host's own memory everything but mapped files counts against the machine's. */
 static size_t host_anonymous(const Plan *p) { return p->work + p->scratch + p->result + weights_bytes(p); }
 
+size_t plan_peak(const Plan *p) {
+    size_t mapped = 0;
+    for (int i = 0; i < p->parts; i++) mapped += p->part[i].mapped;
+    return p->maps ? host_anonymous(p) + p->process + mapped : p->peak;
+}
+
 static void print_host(const Plan *p, FILE *out) {
     fprintf(out, "memory plan    part, copied MiB, mapped MiB\n");
-    size_t mapped = 0;
     for (int i = 0; i < p->parts; i++) {
-        mapped += p->part[i].mapped;
         fprintf(out, "  %-16s %10.1f %10.1f\n", p->part[i].name, mib(p->part[i].region), mib(p->part[i].mapped));
     }
     fprintf(out, "  %-16s %10.1f\n  %-16s %10.1f\n  %-16s %10.1f\n  %-16s %10.1f\n", "activations", mib(p->work), "scratch",
             mib(p->scratch), "picture", mib(p->result), "program", mib(p->process));
-    fprintf(out, "  %-16s %10.1f\n", "peak", mib(host_anonymous(p) + p->process + mapped));
+    fprintf(out, "  %-16s %10.1f\n", "peak", mib(plan_peak(p)));
 }
 
 static void print_device(const Plan *p, FILE *out) {

@@ -33,6 +33,20 @@ fi
 refused 6 "standard output: cannot write" "closed standard output" sh -c '"$0" --help >&-' "$DITTO"
 clean
 
+# --- report ---
+works "--report" ditto -p "a cat" -o a.png --report r.json --count 2 --seed 4
+[ "$(grep -c '"path"' r.json)" -eq 2 ] && grep -q '"replay":.*false' r.json && grep -q '"bits":.*"not proven (cpu)"' r.json
+is $? "two pictures in it"
+refused 2 "--report: r.json exists; give -y" "existing report" ditto -p "a cat" -o b.png --report r.json
+refused 6 "--report: $here is a folder" "a folder as report" ditto -p "a cat" -o b.png --report "$here"
+refused 2 "not with --dry-run" "--report with --dry-run" ditto -p "a cat" -o b.png --report s.json --dry-run
+[ "$(left)" -eq 3 ]
+is $? "nothing else is written"
+works "--explain" ditto -p "a cat" -o b.png --explain
+grep -q '^bits  *not proven (cpu)$' .err && grep -q '^  transformer  *attention  *cpu ' .err && [ "$(cat .out)" = b.png ]
+is $? "--explain goes to standard error"
+clean
+
 # --- one picture: path on standard output, words on standard error ---
 works "a picture" ditto -p "a cat" -o a.png --seed 7
 [ "$(cat .out)" = a.png ] && [ ! -s .err ] && [ "$(left)" -eq 1 ]

@@ -53,6 +53,7 @@ typedef struct CudaDevice {
     cudaEvent_t staged[STAGING];
     Uploader *uploader; /* opened by the first upload_start */
     Range *ranges;
+    size_t mapped, mapped_peak;
     CUresult (*address_reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
     CUresult (*address_free)(CUdeviceptr, size_t);
     CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
@@ -96,7 +97,11 @@ static Status map_range(CudaDevice *c, Range *r, Error *e) {
         if (code != CUDA_SUCCESS) c->release(r->memory);
     }
     r->mapped = code == CUDA_SUCCESS;
-    if (r->mapped) return OK;
+    if (r->mapped) {
+        c->mapped += r->size;
+        if (c->mapped > c->mapped_peak) c->mapped_peak = c->mapped;
+        return OK;
+    }
     size_t free_bytes = 0, total = 0;
     cudaMemGetInfo(&free_bytes, &total);
     return fail(e, ERR_MEMORY, "out of device memory: need %.2f GiB, %.2f of %.2f GiB are free (driver error %d)",
@@ -107,6 +112,7 @@ static void unmap_range(CudaDevice *c, Range *r) {
     if (!r->mapped) return;
     c->unmap(r->address, r->size);
     c->release(r->memory);
+    c->mapped -= r->size;
     r->mapped = false;
 }
 
@@ -280,6 +286,7 @@ bool device_cuda_info(const Device *d, CudaInfo *out) {
     memcpy(out->name, p.name, sizeof out->name - 1);
     out->sm = 10 * p.major + p.minor;
     out->sm_count = p.multiProcessorCount;
+    out->mapped = state_of(d)->mapped, out->mapped_peak = state_of(d)->mapped_peak;
     cudaDriverGetVersion(&out->driver);
     cudaRuntimeGetVersion(&out->runtime);
     return cudaMemGetInfo(&out->free, &out->total) == cudaSuccess;

@@ -21,6 +21,7 @@ typedef struct CudaInfo {
     int sm_count;
     int driver, runtime; /* 13000 for 13.0 */
     size_t free, total;  /* bytes of device memory at the time of the call */
+    size_t mapped, mapped_peak; /* of them in this device's ranges: now, and the most so far */
 } CudaInfo;
 
 /* ERR_DEVICE names what is missing: CUDA in this build, the driver, a GPU, or code for the GPU found. */
