@@ -179,6 +179,8 @@ static void say_what(const Run *r) {
         fprintf(r->err, "note: the negative prompt has no effect; it needs --cfg-scale above 1\n");
     if (r->cli->vram && !strcmp(pipeline_device(r->pipeline), "cpu"))
         fprintf(r->err, "note: --vram has no effect on the cpu, where weights stay in their files\n");
+    if (r->cli->sync && !strcmp(pipeline_device(r->pipeline), "cpu"))
+        fprintf(r->err, "note: --sync has no effect on the cpu, where every operation ends before the next begins\n");
 }
 
 static Status write_report(const Run *r, Error *e) {
@@ -228,7 +230,7 @@ Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bo
         return fail(e, ERR_USAGE,
                     "--json: the name given to --output is not valid UTF-8, which JSON requires");
     PipelineOptions options = {
-        .model = folder, .device = cli->device, .dtype = cli->dtype, .vram = cli->vram,
+        .model = folder, .device = cli->device, .dtype = cli->dtype, .vram = cli->vram, .sync = cli->sync,
         .interrupted = interrupted};
     Status status = pipeline_open(&options, &r.pipeline, e);
     r.opened = progress_now();

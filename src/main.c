@@ -110,6 +110,7 @@ static Status selftest(const Cli *cli, Error *e) {
                                .device = cli->device,
                                .dtype = cli->dtype,
                                .vram = cli->vram,
+                               .sync = cli->sync,
                                .manifest = cli->manifest,
                                .record = cli->record,
                                .overwrite = cli->overwrite,

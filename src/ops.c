@@ -134,6 +134,23 @@ static Status check_memory(Exec *x, OpId op, const void *args) {
     return OK;
 }
 
+Status exec_blame(Exec *x, Status s) {
+    Error *e = x->error;
+    if (s != ERR_DEVICE || !e || !x->last || x->sync || !x->device->sync || x->device->sync(x->device, NULL) == OK) return s;
+    size_t used = strlen(e->text);
+    snprintf(e->text + used, sizeof e->text - used, "; the last op launched was %s, --sync finds the one at fault",
+             INFO[x->last - 1].name);
+    return s;
+}
+
+/* An implementation and, with x->sync, the end of what it launched. */
+static Status launch(Exec *x, const Call *call, const void *args) {
+    if (call->impl->run(x, args) != OK) return exec_blame(x, x->error ? x->error->code : ERR_DEVICE);
+    x->last = 1 + (int)call->op;
+    if (!x->sync || !x->device->sync || x->device->sync(x->device, x->error) == OK) return OK;
+    return because(x->error, "%s", INFO[call->op].name);
+}
+
 Status op_run(Exec *x, OpId op, const void *args) {
     if (x->interrupted && *x->interrupted) return fail(x->error, ERR_INTERRUPTED, "interrupted");
     TRY(check_memory(x, op, args));
@@ -146,7 +163,7 @@ Status op_run(Exec *x, OpId op, const void *args) {
                       call->scratch, x->scratch->capacity - mark);
     arena_reset(x->scratch, mark); /* the implementation pushes its own pieces, at most call->scratch */
     if (status == OK && !x->dry) {
-        status = call->impl->run(x, args);
+        status = launch(x, call, args);
         call->count++;
     }
     arena_reset(x->scratch, mark);
@@ -161,12 +178,12 @@ Tensor exec_tensor(Exec *x, DType dtype, int rank, const int64_t *shape) {
 
 Status exec_upload(Exec *x, Tensor to, const void *from) {
     if (x->dry) return OK;
-    return x->device->upload(x->device, to.data, from, tensor_bytes(to), x->error);
+    return exec_blame(x, x->device->upload(x->device, to.data, from, tensor_bytes(to), x->error));
 }
 
 Status exec_download(Exec *x, void *to, Tensor from) {
     if (x->dry) return OK;
-    return x->device->download(x->device, to, from.data, tensor_bytes(from), x->error);
+    return exec_blame(x, x->device->download(x->device, to, from.data, tensor_bytes(from), x->error));
 }
 
 Status exec_tap(Exec *x, const char *name, Tensor t) {

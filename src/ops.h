@@ -131,6 +131,8 @@ struct Exec {
     Error *error;
     DType dtype;    /* compute dtype of the component: F32 or BF16 */
     bool dry;
+    bool sync;      /* wait after every op, so that a fault on the device names its op; never while capturing */
+    int last;       /* 1 + the op launched last; 0: none */
     const struct Unary *unary; /* CPU table only */
     struct Cuda *cuda;         /* CUDA table only */
     struct Residency *residency; /* weights_enter(x, block); NULL: all weights are in place */
@@ -152,6 +154,9 @@ Status exec_tap(Exec *x, const char *name, Tensor t);   /* name may be formatted
 Status exec_tapf(Exec *x, Tensor t, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 Status op_run(Exec *x, OpId op, const void *args);
+/* Passes s on. A fault on the device shows at some later call, which then fails for no reason of its own: when that is why
+ * s is ERR_DEVICE, adds to the text which op was launched last, and how to find the one at fault. */
+Status exec_blame(Exec *x, Status s);
 /* ERR_NAN naming the stage when t holds NaN or infinity. Runs on x's current table. */
 Status exec_check_finite(Exec *x, Tensor t, const char *stage);
 

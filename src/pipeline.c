@@ -30,7 +30,7 @@ struct Pipeline {
     ResidencyPool pool;
     Arena work, scratch;
     Plan plan; /* of the last picture, when planned */
-    bool planned;
+    bool planned, sync;
     const volatile int *interrupted;
 };
 
@@ -112,6 +112,7 @@ Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e) {
     if (!p) return fail(e, ERR_MEMORY, "out of memory");
     p->interrupted = options->interrupted;
     p->vram = options->vram;
+    p->sync = options->sync;
     p->device = options->on;
     p->folder = strdup(options->model);
     Status s = p->folder ? OK : fail(e, ERR_MEMORY, "out of memory");
@@ -319,7 +320,7 @@ static Status render(Pipeline *p, const Job *job, Stages *stages, Prepared *r, c
     p->planned = true;
     out->seconds_plan = now() - start;
     Exec x = {.device = p->device, .work = &p->work, .scratch = &p->scratch, .error = e, .unary = &p->unary, .cuda = p->cuda,
-              .interrupted = p->interrupted};
+              .sync = p->sync, .interrupted = p->interrupted};
     TRY(job_run(p->model, &x, &r->run, progress, out));
     return stages_check_used(stages, e);
 }

@@ -21,6 +21,7 @@ typedef struct PipelineOptions {
     const char *device; /* NULL: chosen; "cpu", "cuda" */
     DType dtype;        /* DTYPE_NONE: chosen (BF16) */
     size_t vram;        /* most bytes of device memory; 0: what is free. No effect on the cpu */
+    bool sync;          /* wait after every op: finds the one at fault */
     struct Device *on;  /* run the CPU table's ops on this device of host memory instead; it outlives the pipeline */
     const volatile int *interrupted;
 } PipelineOptions;

@@ -180,7 +180,7 @@ static Status fetch(Residency *r, int run, Error *e) {
 /* The streamed block after this one, 0: none. */
 static int next_run(const Residency *r, int run) { return run + 1 < r->layout.runs ? run + 1 : r->repeats ? 1 : 0; }
 
-Status weights_enter(Exec *x, int block) {
+static Status enter(Exec *x, int block) {
     Residency *r = x->residency;
     if (!r) return OK;
     if (x->dry) {
@@ -205,12 +205,15 @@ Status weights_enter(Exec *x, int block) {
     return next && slot_of(next) != slot ? fetch(r, next, x->error) : OK;
 }
 
-Status weights_leave(Exec *x, int block) {
+static Status leave(Exec *x, int block) {
     Residency *r = x->residency;
     if (!r || x->dry || block == WEIGHTS_PART || !r->layout.run_of[block]) return OK;
     int run = r->layout.run_of[block], next = next_run(r, run);
     return next && next != run ? fetch(r, next, x->error) : OK; /* an odd count ends and begins in one slot */
 }
+
+Status weights_enter(Exec *x, int block) { return exec_blame(x, enter(x, block)); }
+Status weights_leave(Exec *x, int block) { return exec_blame(x, leave(x, block)); }
 
 bool weights_static(const Exec *x) {
     const Residency *r = x->residency;

@@ -87,7 +87,7 @@ static Status one_step(Test *t, Error *e) {
     const SelftestOptions *o = t->o;
     Pipeline *p = NULL;
     TRY(pipeline_open(&(PipelineOptions){.model = o->folder, .device = o->device, .dtype = o->dtype, .vram = o->vram,
-                                         .interrupted = o->interrupted}, &p, e));
+                                         .sync = o->sync, .interrupted = o->interrupted}, &p, e));
     StageWatch watch = {see, t};
     Job job = {.prompt = PROMPT, .width = SIDE, .height = SIDE, .steps = 1, .max_sequence_length = TEXT, .seed = SEED,
                .watch = &watch};

@@ -16,6 +16,7 @@ typedef struct SelftestOptions {
     const char *folder, *device; /* as PipelineOptions */
     DType dtype;
     size_t vram;
+    bool sync;
     const char *manifest;        /* NULL: the folder's own, if there is one */
     bool record, overwrite;      /* write the folder's manifest and record */
     bool quiet;

@@ -49,6 +49,9 @@ struct Device {
     Status (*upload_wait)(Device *d, Ticket t, Error *e);
     /* Bytes that reserve() could still get; SIZE_MAX: no limit but the machine's. */
     size_t (*room)(Device *d);
+    /* Returns when everything that was launched has ended; ERR_DEVICE when something of it failed, now or earlier. NULL:
+     * nothing is ever under way. */
+    Status (*sync)(Device *d, Error *e);
     size_t granularity; /* ranges take a multiple of it; at least 1 */
     size_t held;        /* bytes beside all ranges: the driver's context, libraries; an estimate */
     bool maps;          /* ops read host memory: plain matrices can stay in their mapped files */

@@ -208,6 +208,11 @@ static size_t cuda_room(Device *d) {
     return free_bytes > MARGIN ? free_bytes - MARGIN : 0;
 }
 
+static Status cuda_sync(Device *d, Error *e) {
+    CUDA_TRY(e, cudaStreamSynchronize(state_of(d)->stream));
+    return OK;
+}
+
 static Status entry(const char *name, void *out, Error *e) {
     enum cudaDriverEntryPointQueryResult found;
     cudaError_t code = cudaGetDriverEntryPointByVersion(name, (void **)out, 12000, cudaEnableDefault, &found);
@@ -255,8 +260,8 @@ Status device_cuda_open(Device *out, Error *e) {
     if (!c) return fail(e, ERR_MEMORY, "out of memory");
     *out = (Device){.name = "cuda", .reserve = cuda_reserve, .release = cuda_release, .upload = cuda_upload,
                     .download = cuda_download, .discard = cuda_discard, .commit = cuda_commit,
-                    .upload_start = cuda_upload_start, .upload_wait = cuda_upload_wait, .room = cuda_room, .held = HELD,
-                    .granularity = 1, .state = c};
+                    .upload_start = cuda_upload_start, .upload_wait = cuda_upload_wait, .room = cuda_room, .sync = cuda_sync,
+                    .held = HELD, .granularity = 1, .state = c};
     Status s = open_state(c, e);
     out->granularity = c->granularity;
     if (s != OK) device_cuda_close(out);
