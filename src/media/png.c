@@ -5,9 +5,44 @@
 #include "core/file.h"
 
 #include <limits.h>
+#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* stb asserts when memory runs out in the middle of compressing. Its blocks are kept in a list instead, and a failed
+ * request leaves through png_blocks.escape, which gives them all back. */
+typedef struct Block {
+    struct Block *next, *before;
+} Block;
+typedef struct Blocks {
+    Block first; /* ring */
+    jmp_buf escape;
+} Blocks;
+static _Thread_local Blocks *png_blocks; /* lint: allow-static (stb passes no context to its allocator) */
+
+static void *block_resize(void *old, size_t size) {
+    Block *was = old ? (Block *)old - 1 : NULL;
+    Block *b = size <= SIZE_MAX - sizeof *b ? realloc(was, sizeof *b + size) : NULL;
+    if (!b) longjmp(png_blocks->escape, 1);
+    if (!was) {
+        b->next = png_blocks->first.next;
+        b->before = &png_blocks->first;
+    }
+    b->next->before = b->before->next = b;
+    return b + 1;
+}
+
+static void block_free(void *p) {
+    if (!p) return;
+    Block *b = (Block *)p - 1;
+    b->next->before = b->before;
+    b->before->next = b->next;
+    free(b);
+}
+
+#define STBIW_MALLOC(size) block_resize(NULL, size)
+#define STBIW_REALLOC(p, size) block_resize(p, size)
+#define STBIW_FREE(p) block_free(p)
 #define STB_IMAGE_WRITE_IMPLEMENTATION
 #define STB_IMAGE_WRITE_STATIC
 /* STBI_WRITE_NO_STDIO would leave a static function declared but undefined; the rest is dropped as unused. */
@@ -75,6 +110,19 @@ static unsigned char *put_text(unsigned char *p, const PngText *t) {
     return p + 12 + body;
 }
 
+/* The PNG of the pixels alone, made by stb; NULL when out of memory. *blocks holds it: blocks_free. */
+static unsigned char *compress(const uint8_t *rgb, int width, int height, Blocks *blocks, int *length) {
+    blocks->first.next = blocks->first.before = &blocks->first;
+    png_blocks = blocks;
+    if (setjmp(blocks->escape)) return NULL;
+    return stbi_write_png_to_mem(rgb, width * 3, width, height, 3, length);
+}
+
+static void blocks_free(Blocks *blocks) {
+    while (blocks->first.next != &blocks->first) block_free(blocks->first.next + 1);
+    png_blocks = NULL;
+}
+
 Status png_encode(const uint8_t *rgb, int width, int height, const PngText *texts, int count,
                   unsigned char **bytes, size_t *size, Error *e) {
     *bytes = NULL;
@@ -93,10 +141,11 @@ Status png_encode(const uint8_t *rgb, int width, int height, const PngText *text
         extra += 12 + body;
     }
     int length = 0;
-    unsigned char *pixels = stbi_write_png_to_mem(rgb, width * 3, width, height, 3, &length);
+    Blocks blocks;
+    unsigned char *pixels = compress(rgb, width, height, &blocks, &length);
     unsigned char *all = pixels ? malloc((size_t)length + extra) : NULL;
     if (!all) {
-        free(pixels);
+        blocks_free(&blocks);
         return fail(e, ERR_MEMORY, "PNG: out of memory for %dx%d pixels and %zu bytes of text", width, height,
                     extra);
     }
@@ -104,7 +153,7 @@ Status png_encode(const uint8_t *rgb, int width, int height, const PngText *text
     unsigned char *p = all + HEAD_END;
     for (int i = 0; i < count; i++) p = put_text(p, &texts[i]);
     memcpy(p, pixels + HEAD_END, (size_t)length - HEAD_END);
-    free(pixels);
+    blocks_free(&blocks);
     *bytes = all;
     *size = (size_t)length + extra;
     return OK;
