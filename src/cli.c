@@ -252,7 +252,7 @@ static Status check_required(const Cli *cli, Error *e) {
         if (cli->guidance >= 0 && cli->guidance_scale >= 0)
             return fail(e, ERR_USAGE, "--guidance and --guidance-scale are both given; expected one of them");
     }
-    if (cli->command == COMMAND_SELFTEST && !cli->model) return fail(e, ERR_USAGE, "no model: give -m DIR");
+    if ((cli->command == COMMAND_SELFTEST || cli->command == COMMAND_BENCH) && !cli->model) return fail(e, ERR_USAGE, "no model: give -m DIR");
     if (cli->command == COMMAND_TOKENS) {
         bool whole = cli->model || cli->prompt;
         if (whole && cli->arg_count)
@@ -278,7 +278,7 @@ static bool find_command(const char *word, Command *out) {
 
 Status cli_parse(int argc, char *const *argv, Cli *cli, Error *e) {
     *cli = (Cli){
-        .count = 1, .guidance = -1, .cfg_scale = -1, .guidance_scale = -1, .min_psnr = -1, .max_abs = -1};
+        .count = 1, .runs = 5, .warmup = 2, .guidance = -1, .cfg_scale = -1, .guidance_scale = -1, .min_psnr = -1, .max_abs = -1};
     Reader r = {argc, 1, argv, cli};
     bool named = argc > 1 && find_command(argv[1], &cli->command);
     if (argc < 2) return fail(e, ERR_USAGE, "no arguments; see ditto --help");

@@ -21,6 +21,7 @@ typedef enum Command {
     COMMAND_INSPECT,
     COMMAND_TOKENS,
     COMMAND_SELFTEST,
+    COMMAND_BENCH,
     COMMAND_COUNT
 } Command;
 
@@ -56,6 +57,9 @@ typedef struct Cli {
     /* selftest; it takes model, device, dtype, vram, overwrite and verbosity too */
     const char *manifest; /* NULL: the model folder's own */
     bool record;
+    /* bench; it takes model, width, height, device, dtype and vram too */
+    int runs, warmup;
+    bool serve;
 } Cli;
 
 /* Parses argv[1..]. ERR_USAGE names the option, what was found and what was expected. cli_free in any case. */

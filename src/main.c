@@ -4,6 +4,7 @@
  * is in the file of its name.
  * Easy to get wrong: a signal that was ignored at the start (nohup) stays ignored; the second signal exits at once, after
  * removing the temporary file in flight. */
+#include "bench.h"
 #include "cli.h"
 #include "compare.h"
 #include "core/file.h"
@@ -121,6 +122,25 @@ static Status selftest(const Cli *cli, Error *e) {
     return status;
 }
 
+static Status bench(const Cli *cli, Error *e) {
+    char *folder = NULL;
+    TRY(model_folder(cli->model, &folder, e));
+    BenchOptions options = {.what = cli->args[0],
+                            .folder = folder,
+                            .device = cli->device,
+                            .dtype = cli->dtype,
+                            .vram = cli->vram,
+                            .width = cli->width,
+                            .height = cli->height,
+                            .runs = cli->runs,
+                            .warmup = cli->warmup,
+                            .serve = cli->serve,
+                            .interrupted = &interrupted};
+    Status status = bench_run(&options, stdin, stdout, e);
+    free(folder);
+    return status;
+}
+
 static Status dispatch(const Cli *cli, Error *e) {
     switch (cli->command) {
     case COMMAND_GENERATE: return generate(cli, e);
@@ -128,6 +148,7 @@ static Status dispatch(const Cli *cli, Error *e) {
     case COMMAND_INSPECT: return inspect(cli, e);
     case COMMAND_TOKENS: return tokens(cli, e);
     case COMMAND_SELFTEST: return selftest(cli, e);
+    case COMMAND_BENCH: return bench(cli, e);
     case COMMAND_COUNT: break;
     }
     return fail(e, ERR_USAGE, "ditto %s is not part of this build", cli_command_name(cli->command));

@@ -2,6 +2,8 @@
  * Easy to get wrong: a row without the right bits in `commands` does not exist for that subcommand, not even in --help. */
 #include "options.h"
 
+#include "bench.h"
+
 #include <stddef.h>
 #include <string.h>
 
@@ -11,13 +13,14 @@ enum {
     INS = 1 << COMMAND_INSPECT,
     TOK = 1 << COMMAND_TOKENS,
     SLF = 1 << COMMAND_SELFTEST,
+    BEN = 1 << COMMAND_BENCH,
     ALL = OPTIONS_ALL
 };
 
 #define AT(f) offsetof(Cli, f)
 
 static const Option OPTIONS[] = {
-    {"model", 'm', KIND_TEXT, GEN | TOK | SLF, "DIR",
+    {"model", 'm', KIND_TEXT, GEN | TOK | SLF | BEN, "DIR",
      "model: diffusers folder, hub snapshot folder, or OWNER/NAME in the hub cache", AT(model), 0, 0, NULL},
     {"prompt", 'p', KIND_PROMPT, GEN | TOK, "TEXT", "what to draw (UTF-8; may be empty)", AT(prompt), 0, 0,
      NULL},
@@ -27,9 +30,9 @@ static const Option OPTIONS[] = {
      "PNG file, or a folder; %d or %03d becomes the picture's number\n"
      "(default: ./TITLE-SEED.png)",
      AT(output), 0, 0, NULL},
-    {"width", 'W', KIND_SIZE, GEN, "N", "pixels, a multiple of 16 (default: the model's)", AT(width), 16,
+    {"width", 'W', KIND_SIZE, GEN | BEN, "N", "pixels, a multiple of 16 (default: the model's)", AT(width), 16,
      16384, NULL},
-    {"height", 'H', KIND_SIZE, GEN, "N", "pixels, a multiple of 16 (default: the model's)", AT(height), 16,
+    {"height", 'H', KIND_SIZE, GEN | BEN, "N", "pixels, a multiple of 16 (default: the model's)", AT(height), 16,
      16384, NULL},
     {"steps", 0, KIND_INT, GEN, "N", "denoising steps, 1 to 10000 (default: the model's)", AT(steps), 1,
      10000, "num-inference-steps"},
@@ -46,11 +49,11 @@ static const Option OPTIONS[] = {
      1000, NULL},
     {"max-sequence-length", 0, KIND_INT, GEN, "N", "tokens of the long text encoder (default: the model's)",
      AT(max_sequence_length), 1, 8192, NULL},
-    {"device", 0, KIND_DEVICE, GEN | SLF, "cpu|cuda", "where to compute (default: chosen)", AT(device), 0, 0, NULL},
-    {"vram", 0, KIND_BYTES, GEN | SLF, "SIZE",
+    {"device", 0, KIND_DEVICE, GEN | SLF | BEN, "cpu|cuda", "where to compute (default: chosen)", AT(device), 0, 0, NULL},
+    {"vram", 0, KIND_BYTES, GEN | SLF | BEN, "SIZE",
      "most GPU memory to use, such as 24G or 800M, binary units\n(default: what is free); weights that do not fit take turns",
      AT(vram), 0, 0, NULL},
-    {"dtype", 0, KIND_DTYPE, GEN | SLF, "bf16|f32", "number format of the computation (default: bf16)", AT(dtype),
+    {"dtype", 0, KIND_DTYPE, GEN | SLF | BEN, "bf16|f32", "number format of the computation (default: bf16)", AT(dtype),
      0, 0, NULL},
     {"rng", 0, KIND_RNG, GEN, "cpu", "whose noise: torch's CPU generator, bit for bit", 0, 0, 0, NULL},
     {"dump", 0, KIND_TEXT, GEN, "DIR", "write every stage's tensor to DIR/NAME.safetensors", AT(dump), 0, 0,
@@ -79,6 +82,9 @@ static const Option OPTIONS[] = {
     {"record", 0, KIND_SWITCH, SLF, NULL,
      "write what was found: DIR/ditto-selftest.tsv, and\nDIR/ditto-manifest.tsv when there is no manifest", AT(record), 0,
      0, NULL},
+    {"runs", 0, KIND_INT, BEN, "N", "runs that count, 1 to 200 (default: 5)", AT(runs), 1, BENCH_MOST, NULL},
+    {"warmup", 0, KIND_INT, BEN, "N", "runs before them that do not, 0 to 50 (default: 2)", AT(warmup), 0, BENCH_WARMUP, NULL},
+    {"serve", 0, KIND_SWITCH, BEN, NULL, "measure once for each line on standard input", AT(serve), 0, 0, NULL},
     {"json", 0, KIND_SWITCH, GEN | INS, NULL,
      "print JSON: one object a picture, or one for what is inspected", AT(json), 0, 0, NULL},
     {"verbose", 'v', KIND_VERBOSE, GEN, NULL, "say more on standard error", AT(verbosity), 0, 0, NULL},
@@ -109,6 +115,8 @@ static const CommandInfo COMMANDS[COMMAND_COUNT] = {
                           "Prints SHA-256 sums: a line a file, then a line a stage of one denoising step. Exit code: 0\n"
                           "nothing differs, 1 a stage differs from the record, 3 a file from the manifest.",
                           0, 0},
+    [COMMAND_BENCH] = {"bench", "step|decode|load -m DIR [options]", "time a step, the decoder or loading, as JSON",
+                       "Median, smallest and largest of --runs; on a GPU by its own clock.", 1, 1},
 };
 
 const Option *options_at(int i) { return i >= 0 && i < OPTION_COUNT ? &OPTIONS[i] : NULL; }
@@ -224,5 +232,5 @@ Status options_unknown_command(const char *word, Error *e) {
     for (int i = 0; i < COMMAND_COUNT; i++) nearer(COMMANDS[i].name, strlen(COMMANDS[i].name), &n);
     if (worth_saying(&n))
         return fail(e, ERR_USAGE, "unknown command \"%s\"; did you mean \"%s\"?", word, n.best);
-    return fail(e, ERR_USAGE, "unknown command \"%s\"; expected generate, compare, inspect, tokens or selftest", word);
+    return fail(e, ERR_USAGE, "unknown command \"%s\"; expected generate, compare, inspect, tokens, selftest or bench", word);
 }

@@ -207,8 +207,8 @@ static bool arena_suits(const Pipeline *p, const Arena *a, size_t size) {
 }
 
 /* Makes the device look as the plan says: weights that must leave leave before the arenas grow. */
-static Status carry_out(Pipeline *p, const Plan *plan, Error *e) {
-    bool first = !p->pool.uploads;
+static Status carry_out(Pipeline *p, const Plan *plan, bool prefetch, Error *e) {
+    bool first = prefetch && !p->pool.uploads;
     for (int i = 0; i < plan->parts; i++) residency_place(&p->pool.part[i], plan->part[i].stream);
     p->pool.room = plan_room(plan);
     TRY(residency_shrink(&p->pool, e));
@@ -316,7 +316,7 @@ static Status render(Pipeline *p, const Job *job, Stages *stages, Prepared *r, c
     TRY(make_plan(p, r, &p->plan, e));
     TRY(plan_check(&p->plan, e));
     if (!p->cuda && !p->unary.table[0]) TRY(unary_open(&p->unary, e));
-    TRY(carry_out(p, &p->plan, e));
+    TRY(carry_out(p, &p->plan, true, e));
     p->planned = true;
     out->seconds_plan = now() - start;
     Exec x = {.device = p->device, .work = &p->work, .scratch = &p->scratch, .error = e, .unary = &p->unary, .cuda = p->cuda,
@@ -335,5 +335,36 @@ Status pipeline_render(Pipeline *p, const Job *job, const Progress *progress, Me
     Status s = render(p, job, stages, &r, progress, out, e);
     prepared_free(&r);
     stages_close(stages);
+    return s;
+}
+
+/* --- loading alone --- */
+
+static Status load(Pipeline *p, const Prepared *r, const char *name, double *seconds, size_t *bytes, Error *e) {
+    Part *part = model_part(p->model, name);
+    Device *d = p->device;
+    if (!part) return fail(e, ERR_MODEL, "%s: no such part", name);
+    TRY(make_plan(p, r, &p->plan, e));
+    TRY(plan_check(&p->plan, e));
+    TRY(carry_out(p, &p->plan, false, e));
+    Exec x = {.device = d, .work = &p->work, .scratch = &p->scratch, .error = e, .cuda = p->cuda, .interrupted = p->interrupted};
+    size_t before = p->pool.bytes;
+    double start = now();
+    model_enter(&x, part);
+    TRY(weights_enter(&x, WEIGHTS_PART));
+    if (d->sync) TRY(d->sync(d, e));
+    *seconds = now() - start;
+    *bytes = p->pool.bytes - before;
+    TRY(weights_leave(&x, WEIGHTS_PART));
+    p->pool.room = 0;
+    return residency_shrink(&p->pool, e);
+}
+
+Status pipeline_load(Pipeline *p, const Job *job, const char *part, double *seconds, size_t *bytes, Error *e) {
+    if (p->device->maps) return fail(e, ERR_USAGE, "%s: weights stay in their files here, there is nothing to load", p->device->name);
+    Prepared r = {0};
+    Status s = prepare(p, job, NULL, &r, e);
+    if (s == OK) s = load(p, &r, part, seconds, bytes, e);
+    prepared_free(&r);
     return s;
 }

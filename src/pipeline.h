@@ -84,7 +84,7 @@ Status pipeline_profile(const Pipeline *p, struct Profile *out, Error *e);
 typedef struct Plan Plan;
 typedef struct PipelineFacts {
     const struct Model *model; /* its parts hold the calls that ran */
-    const struct Device *device;
+    struct Device *device;
     const struct Arena *work, *scratch;
     const struct ResidencyPool *pool;
     const Plan *plan;          /* of the last picture; NULL: none yet */
@@ -104,5 +104,8 @@ Status pipeline_tokens(Pipeline *p, const char *prompt, FILE *out, Error *e);
  * last finite latents in *out; free it in any case. */
 Status pipeline_render(Pipeline *p, const Job *resolved, const Progress *progress, Media *out, Error *e);
 void media_free(Media *m);
+/* Brings one part's weights to the device as the plan of this job says, and sends them away again: the seconds until they are
+ * all there, and their bytes (blocks that stream do not count). ERR_USAGE on a device that reads them where they are. */
+Status pipeline_load(Pipeline *p, const Job *resolved, const char *part, double *seconds, size_t *bytes, Error *e);
 
 #endif

@@ -30,6 +30,8 @@ typedef struct Fill {
 
 typedef uint64_t Ticket; /* an upload under way; 0: none */
 
+enum { DEVICE_MARKS = 256 };
+
 typedef struct Device Device;
 struct Device {
     const char *name; /* "cpu", "dry", "cuda" */
@@ -52,6 +54,10 @@ struct Device {
     /* Returns when everything that was launched has ended; ERR_DEVICE when something of it failed, now or earlier. NULL:
      * nothing is ever under way. */
     Status (*sync)(Device *d, Error *e);
+    /* For timing: puts mark `slot` (0..DEVICE_MARKS-1, again and again) behind everything that was launched; the seconds that
+     * the device took from one mark to another, when both have been reached. NULL: the host's clock tells as much. */
+    Status (*mark)(Device *d, int slot, Error *e);
+    Status (*elapsed)(Device *d, int from, int to, double *seconds, Error *e);
     size_t granularity; /* ranges take a multiple of it; at least 1 */
     size_t held;        /* bytes beside all ranges: the driver's context, libraries; an estimate */
     bool maps;          /* ops read host memory: plain matrices can stay in their mapped files */

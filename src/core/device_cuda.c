@@ -51,6 +51,7 @@ typedef struct CudaDevice {
     cudaStream_t stream;
     void *staging[STAGING];
     cudaEvent_t staged[STAGING];
+    cudaEvent_t mark[DEVICE_MARKS]; /* made when first used */
     Uploader *uploader; /* opened by the first upload_start */
     Range *ranges;
     size_t mapped, mapped_peak;
@@ -213,6 +214,22 @@ static Status cuda_sync(Device *d, Error *e) {
     return OK;
 }
 
+static Status cuda_mark(Device *d, int slot, Error *e) {
+    CudaDevice *c = state_of(d);
+    if (!c->mark[slot]) CUDA_TRY(e, cudaEventCreate(&c->mark[slot]));
+    CUDA_TRY(e, cudaEventRecord(c->mark[slot], c->stream));
+    return OK;
+}
+
+static Status cuda_elapsed(Device *d, int from, int to, double *seconds, Error *e) {
+    CudaDevice *c = state_of(d);
+    float ms = 0;
+    CUDA_TRY(e, cudaEventSynchronize(c->mark[to]));
+    CUDA_TRY(e, cudaEventElapsedTime(&ms, c->mark[from], c->mark[to]));
+    *seconds = (double)ms * 1e-3;
+    return OK;
+}
+
 static Status entry(const char *name, void *out, Error *e) {
     enum cudaDriverEntryPointQueryResult found;
     cudaError_t code = cudaGetDriverEntryPointByVersion(name, (void **)out, 12000, cudaEnableDefault, &found);
@@ -261,6 +278,7 @@ Status device_cuda_open(Device *out, Error *e) {
     *out = (Device){.name = "cuda", .reserve = cuda_reserve, .release = cuda_release, .upload = cuda_upload,
                     .download = cuda_download, .discard = cuda_discard, .commit = cuda_commit,
                     .upload_start = cuda_upload_start, .upload_wait = cuda_upload_wait, .room = cuda_room, .sync = cuda_sync,
+                    .mark = cuda_mark, .elapsed = cuda_elapsed,
                     .held = HELD, .granularity = 1, .state = c};
     Status s = open_state(c, e);
     out->granularity = c->granularity;
@@ -278,6 +296,8 @@ void device_cuda_close(Device *d) {
         if (c->staged[i]) cudaEventDestroy(c->staged[i]);
         if (c->staging[i]) cudaFreeHost(c->staging[i]);
     }
+    for (int i = 0; i < DEVICE_MARKS; i++)
+        if (c->mark[i]) cudaEventDestroy(c->mark[i]);
     if (c->stream) cudaStreamDestroy(c->stream);
     free(c);
     *d = (Device){0};

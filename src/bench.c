@@ -1,0 +1,169 @@
+/* bench.c - see bench.h. step and decode are pictures rendered in full: marks are set where the pipeline reports its
+ * progress, so what is timed is what every run does.
+ * Easy to get wrong: the callback cannot fail; what went wrong in it is looked at afterwards. */
+#include "bench.h"
+
+#include "core/device.h"
+#include "profile.h"
+#include "progress.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(BENCH_MOST + BENCH_WARMUP + 1 <= DEVICE_MARKS, "every step of a run needs a mark");
+
+static const char PROMPT[] = "a lighthouse at dusk, waves breaking below, the beam cutting through mist";
+
+typedef struct Bench {
+    const BenchOptions *o;
+    Pipeline *pipeline;
+    Device *device;
+    Job job;
+    const char *phase;           /* whose progress is marked */
+    int marks;
+    double clock[DEVICE_MARKS];  /* of the host, where the device has no marks */
+    Error mark_error;
+    double value[BENCH_MOST];    /* seconds */
+    size_t bytes;                /* load */
+} Bench;
+
+static void mark(void *user, const char *phase, int done, int total) {
+    Bench *b = user;
+    (void)done, (void)total;
+    if (strcmp(phase, b->phase) || b->marks == DEVICE_MARKS || b->mark_error.code != OK) return;
+    if (b->device->mark) b->device->mark(b->device, b->marks, &b->mark_error);
+    b->clock[b->marks++] = progress_now();
+}
+
+static Status between(Bench *b, int from, double *seconds, Error *e) {
+    if (b->device->elapsed) return b->device->elapsed(b->device, from, from + 1, seconds, e);
+    *seconds = b->clock[from + 1] - b->clock[from];
+    return OK;
+}
+
+/* One picture; afterwards the phase's marks are 0..marks-1. */
+static Status picture(Bench *b, const char *phase, int steps, Error *e) {
+    Progress progress = {mark, b};
+    Media media = {0};
+    b->phase = phase;
+    b->marks = 0;
+    b->job.steps = steps;
+    Status status = pipeline_render(b->pipeline, &b->job, &progress, &media, e);
+    media_free(&media);
+    if (status == OK && b->mark_error.code != OK) status = fail(e, b->mark_error.code, "%s", b->mark_error.text);
+    return status;
+}
+
+/* --- the phases: runs values into b->value --- */
+
+static Status step(Bench *b, int warmup, int runs, Error *e) {
+    TRY(picture(b, "denoise", warmup + runs, e));
+    if (b->marks != warmup + runs + 1) return fail(e, ERR_MODEL, "bench step: %d marks for %d steps", b->marks, warmup + runs);
+    for (int i = 0; i < runs; i++) TRY(between(b, warmup + i, &b->value[i], e));
+    return OK;
+}
+
+static Status decode(Bench *b, int warmup, int runs, Error *e) {
+    for (int i = -warmup; i < runs; i++) {
+        TRY(picture(b, "decode", 1, e));
+        if (b->marks != 2) return fail(e, ERR_MODEL, "bench decode: %d marks for one picture", b->marks);
+        if (i >= 0) TRY(between(b, 0, &b->value[i], e));
+    }
+    return OK;
+}
+
+static Status load(Bench *b, int warmup, int runs, Error *e) {
+    for (int i = -warmup; i < runs; i++) {
+        double seconds;
+        TRY(pipeline_load(b->pipeline, &b->job, "transformer", &seconds, &b->bytes, e));
+        if (i >= 0) b->value[i] = seconds;
+    }
+    return OK;
+}
+
+typedef struct Phase {
+    const char *name, *unit;
+    double scale; /* of the unit */
+    Status (*run)(Bench *b, int warmup, int runs, Error *e);
+} Phase;
+
+static const Phase PHASES[] = {{"step", "ms", 1e3, step}, {"decode", "ms", 1e3, decode}, {"load", "s", 1, load}};
+
+/* --- JSON --- */
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static Status print(Bench *b, const Phase *phase, FILE *out, Error *e) {
+    Profile p;
+    char line[PROFILE_TEXT];
+    int n = b->o->runs;
+    TRY(pipeline_profile(b->pipeline, &p, e));
+    profile_text(&p, line);
+    cJSON *o = cJSON_CreateObject(), *values = cJSON_CreateArray();
+    for (int i = 0; i < n; i++) cJSON_AddItemToArray(values, cJSON_CreateNumber(b->value[i] * phase->scale));
+    qsort(b->value, (size_t)n, sizeof *b->value, by_size);
+    cJSON_AddStringToObject(o, "bench", phase->name);
+    cJSON_AddStringToObject(o, "unit", phase->unit);
+    cJSON_AddNumberToObject(o, "value", (b->value[(n - 1) / 2] + b->value[n / 2]) / 2 * phase->scale);
+    cJSON_AddNumberToObject(o, "min", b->value[0] * phase->scale);
+    cJSON_AddNumberToObject(o, "max", b->value[n - 1] * phase->scale);
+    cJSON_AddNumberToObject(o, "runs", n);
+    cJSON_AddNumberToObject(o, "warmup", b->o->warmup);
+    cJSON_AddNumberToObject(o, "width", b->job.width);
+    cJSON_AddNumberToObject(o, "height", b->job.height);
+    cJSON_AddNumberToObject(o, "text_tokens", b->job.max_sequence_length);
+    if (b->bytes) cJSON_AddNumberToObject(o, "bytes", (double)b->bytes);
+    cJSON_AddStringToObject(o, "clock", b->device->mark ? "device" : "host");
+    cJSON_AddStringToObject(o, "profile", line);
+    cJSON_AddStringToObject(o, "gpu", p.gpu);
+    cJSON_AddNumberToObject(o, "cuda", p.runtime);
+    cJSON_AddNumberToObject(o, "cublas", p.cublas);
+    cJSON_AddNumberToObject(o, "cudnn", p.cudnn);
+    cJSON_AddItemToObject(o, "values", values);
+    char *text = cJSON_PrintUnformatted(o);
+    cJSON_Delete(o);
+    if (!text) return fail(e, ERR_MEMORY, "out of memory");
+    fprintf(out, "%s\n", text);
+    free(text);
+    return fflush(out) ? fail(e, ERR_IO, "standard output: cannot write: %s", strerror(errno)) : OK;
+}
+
+/* --- */
+
+static Status measure(Bench *b, const Phase *phase, FILE *out, Error *e) {
+    TRY(phase->run(b, b->o->warmup, b->o->runs, e));
+    return print(b, phase, out, e);
+}
+
+static Status serve(Bench *b, const Phase *phase, FILE *in, FILE *out, Error *e) {
+    char line[256];
+    TRY(phase->run(b, 1, 1, e));
+    fprintf(out, "{\"ready\":true}\n");
+    if (fflush(out)) return fail(e, ERR_IO, "standard output: cannot write: %s", strerror(errno));
+    while (fgets(line, sizeof line, in)) TRY(measure(b, phase, out, e));
+    return OK;
+}
+
+Status bench_run(const BenchOptions *o, FILE *in, FILE *out, Error *e) {
+    const Phase *phase = NULL;
+    for (size_t i = 0; i < sizeof PHASES / sizeof *PHASES; i++)
+        if (!strcmp(o->what, PHASES[i].name)) phase = &PHASES[i];
+    if (!phase) return fail(e, ERR_USAGE, "bench: found \"%s\", expected step, decode or load", o->what);
+    Bench *b = calloc(1, sizeof *b);
+    if (!b) return fail(e, ERR_MEMORY, "out of memory");
+    b->o = o;
+    b->job = (Job){.prompt = PROMPT, .width = o->width, .height = o->height, .seed = 1};
+    Status status = pipeline_open(&(PipelineOptions){.model = o->folder, .device = o->device, .dtype = o->dtype,
+                                                     .vram = o->vram, .on = o->on, .interrupted = o->interrupted}, &b->pipeline, e);
+    if (status == OK) status = pipeline_resolve(b->pipeline, &b->job, e);
+    if (status == OK) b->device = pipeline_facts(b->pipeline).device;
+    if (status == OK) status = o->serve ? serve(b, phase, in, out, e) : measure(b, phase, out, e);
+    pipeline_close(b->pipeline);
+    free(b);
+    return status;
+}

@@ -1,0 +1,34 @@
+/* bench.h - `ditto bench`: times of one phase of a picture, as JSON, measured on the device where it can.
+ *
+ *   step    one denoising step as the loop runs it: the transformer, the check for NaN, the scheduler
+ *   decode  from the last latents to the picture's bytes on the host
+ *   load    the transformer's weights from their files (page cache) to the device
+ * Not a judge: scripts/bench.sh sets the numbers beside the reference's.
+ * Easy to get wrong: a GPU that is busy runs at another clock than one that just woke up; hence the warm-up runs, and
+ * `serve`, with which another program can alternate its own runs with these. */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include "pipeline.h"
+
+#include <stdio.h>
+
+enum { BENCH_MOST = 200, BENCH_WARMUP = 50 }; /* runs, and those before them that do not count */
+
+typedef struct BenchOptions {
+    const char *what;
+    const char *folder, *device; /* as PipelineOptions */
+    DType dtype;
+    size_t vram;
+    int width, height;           /* 0: the model's */
+    int runs, warmup;
+    bool serve;
+    struct Device *on;           /* as PipelineOptions */
+    const volatile int *interrupted;
+} BenchOptions;
+
+/* Median, min and max of `runs` runs as one JSON object a line on out. serve: says {"ready":true} once the model was used,
+ * then measures once for each line on in, until it ends. ERR_USAGE: no such phase. */
+Status bench_run(const BenchOptions *o, FILE *in, FILE *out, Error *e);
+
+#endif
