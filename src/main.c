@@ -60,11 +60,15 @@ static Status compare(const Cli *cli, Error *e) {
     return compare_files(cli->args[0], cli->args[1], &limits, stdout, &found, e);
 }
 
+static HubEnv hub_environment(void) {
+    return (HubEnv){.hub_cache = getenv("HF_HUB_CACHE"),
+                    .hf_home = getenv("HF_HOME"),
+                    .xdg_cache = getenv("XDG_CACHE_HOME"),
+                    .home = getenv("HOME")};
+}
+
 static Status model_folder(const char *model, char **folder, Error *e) {
-    const HubEnv env = {.hub_cache = getenv("HF_HUB_CACHE"),
-                        .hf_home = getenv("HF_HOME"),
-                        .xdg_cache = getenv("XDG_CACHE_HOME"),
-                        .home = getenv("HOME")};
+    const HubEnv env = hub_environment();
     return hub_resolve(&env, model, folder, e);
 }
 
@@ -101,7 +105,12 @@ static Status inspect(const Cli *cli, Error *e) {
         !file_is_dir(cli->args[0]) && file_map(cli->args[0], &map, NULL) == OK && png_is(map.data, map.size);
     file_unmap(&map);
     if (picture) return meta_print(cli->args[0], stdout, cli->json, e);
-    return inspect_model_path(cli->args[0], stdout, cli->json, e);
+    const HubEnv env = hub_environment();
+    char *path;
+    TRY(hub_find(&env, cli->args[0], &path, e)); /* a path, or OWNER/NAME in the local hub cache */
+    Status status = inspect_model_path(path, stdout, cli->json, e);
+    free(path);
+    return status;
 }
 
 static Status selftest(const Cli *cli, Error *e) {
