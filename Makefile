@@ -174,7 +174,7 @@ lint: lint-objects ## the house rules that a script can check
 	@BUILD=$(BUILD) scripts/lint.sh
 
 bench: ditto $(BUILD)/tests/bench_cpu ## speed of the CPU table, time of a picture, peak memory against the plan
-	@BUILD=$(BUILD) scripts/bench.sh
+	@BUILD=$(BUILD) scripts/bench_cpu.sh
 
 PYTHON ?= python3
 check-tokenizers: ditto ## ids of the real vocabularies below VOCABS against the reference libraries (Python)

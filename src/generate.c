@@ -16,7 +16,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 typedef struct Run {
@@ -152,14 +151,12 @@ static Status one_picture(Run *r, int k, Error *e) {
                                  .denoise = media.seconds_denoise,
                                  .decode = media.seconds_decode,
                                  .write = progress_now() - made};
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
     if (status == OK && r->cli->verbosity > 0)
         fprintf(r->err,
                 "%sseed %" PRIu64
                 ": text %.2f s, denoise %.2f s, decode %.2f s, all %.2f s, peak memory %.1f MiB\n",
                 label, job.seed, media.seconds_text, media.seconds_denoise, media.seconds_decode,
-                progress_now() - start, (double)usage.ru_maxrss / 1024);
+                progress_now() - start, (double)report_host_peak() / 0x1p20);
     if (status == OK) status = report(r, &meta, r->names.path[k], &media, e);
     media_free(&media);
     return status;

@@ -25,6 +25,8 @@ typedef struct Report {
     int count;
 } Report;
 
+/* Most bytes of host memory that were resident at once, mapped files included. */
+size_t report_host_peak(void);
 /* One JSON object over several lines, malloc'd. ERR_DEVICE when the GPU does not answer any more. */
 Status report_json(const Report *r, const Pipeline *p, char **out, Error *e);
 /* The same without the parameters, as lines of text. Before the first picture: libraries and bits only. */
