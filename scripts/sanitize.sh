@@ -1,0 +1,108 @@
+#!/bin/bash
+# sanitize.sh - compute-sanitizer over checkop's small cases on the CUDA table: memcheck, racecheck, initcheck, synccheck.
+#
+#   scripts/sanitize.sh OUT [TOOL...]            runs the tools; OUT/TOOL.log keeps everything, OUT/sanitize.txt the summary
+#   scripts/sanitize.sh --summarise TOOL LOG...  reads logs only
+#
+# A finding is ours when the kernel at fault is called k_*; those fail (exit 1). Findings in the kernels of libraries, and
+# refused CUDA calls, are listed with their number. BIN: folder with tests/checkop (build/portable, else build/release).
+# OP: one op only. LIMIT: seconds a tool (600). OURS=1 leaves other kernels uninstrumented, which is quicker.
+# COMPUTE_SANITIZER: the program, if not on the path. CUDA libraries are PyTorch's own copies where it is installed.
+# Easy to get wrong: an arena is one range of mapped memory, so memcheck sees an access beside the arena only; that an
+# op stays within its own tensors is what checkop's guard bands show.
+set -u
+
+# One line a finding: class, what, kernel; between tabs. Device frames alone decide: host backtraces name our code too.
+findings() {
+    cat "$@" | awk -v OFS='\t' '
+        function flush() {
+            if (what != "") print class == "" ? "call" : class, what, kernel == "" ? "-" : kernel
+            what = ""
+        }
+        function take(text) { # a kernel name out of a device frame
+            if (match(text, /(^|[^A-Za-z0-9_])k_[A-Za-z0-9_]+/)) {
+                class = "ours"; kernel = substr(text, RSTART, RLENGTH); sub(/^[^k]*/, "", kernel)
+            } else if (class == "") {
+                class = "library"; kernel = text
+                sub(/^.*( at | in |access at )/, "", kernel); sub(/^0x[0-9a-f]+ in /, "", kernel); sub(/\+0x.*/, "", kernel)
+                gsub(/[<(].*/, "", kernel); sub(/^void /, "", kernel)
+            }
+        }
+        !/^=========/ { next }
+        /^========= (COMPUTE-SANITIZER|.* SUMMARY:|Target application returned|Error: process|Internal Sanitizer)/ { flush(); next }
+        /^========= (No |Warning: )/ && !/[Rr]ace reported/ { flush(); next }
+        /^========= ?$/ { flush(); next }
+        /^========= [^ ]/ {
+            flush()
+            what = substr($0, 11); class = ""; kernel = ""; host = 0
+            sub(/^(ERROR|Error|Warning|WARN): /, "", what)
+            if (what ~ /Race reported/) { take(what); sub(/ at .*/, "", what); sub(/ access$/, "", what) }
+            sub(/ on address 0x[0-9a-f]+.*/, "", what)
+            next
+        }
+        /Saved host backtrace|Host Frame/ { host = 1 }
+        !host && /^=========  +(at|in|and) .*|Device Frame/ && what != "" { take($0) }
+        END { flush() }'
+}
+
+# TOOL LOG...: prints the summary; 1 when a finding is ours
+summarise() {
+    tool=$1
+    shift
+    rows=$(findings "$@")
+    count() { printf '%s' "$rows" | grep -c "^$1	"; }
+    ours=$(count ours)
+    echo "$tool: ours $ours, in libraries $(count library), refused calls $(count call)"
+    # what the tool counted itself, over all processes: more than ours when it stopped printing
+    awk -v t="$tool" '/SUMMARY: / && match($0, /[0-9]+ (error|hazard)/) { n += substr($0, RSTART, RLENGTH) + 0; seen = 1 }
+        END { if (!seen) print t ": no summary line: the tool did not finish"; else print t ": counted by the tool: " n }' "$@"
+    printf '%s\n' "$rows" | grep . | sort | uniq -c | sort -rn | awk -F '\t' '{ print "    " $0 }' | sed -n 1,60p
+    [ "$ours" -eq 0 ] && ! { cat "$@" | grep -q 'Internal Sanitizer Error'; } && cat "$@" | grep -q 'SUMMARY: '
+}
+
+if [ "${1:-}" = --summarise ]; then
+    [ $# -ge 3 ] || { sed -n 5p "$0" >&2; exit 2; }
+    shift
+    summarise "$@"
+    exit
+fi
+[ $# -ge 1 ] || { sed -n 4,5p "$0" >&2; exit 2; }
+mkdir -p "$1" || exit 2
+out=$(realpath "$1")
+shift
+cd "$(dirname "$0")/.." || exit 2
+[ $# -gt 0 ] || set -- memcheck racecheck initcheck synccheck
+bin=${BIN:-build/portable}
+[ -x "$bin/tests/checkop" ] || bin=build/release
+[ -x "$bin/tests/checkop" ] || { echo "sanitize.sh: no tests/checkop in ${BIN:-build/portable}: make portable" >&2; exit 2; }
+program=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)}
+[ -n "$program" ] || { echo "sanitize.sh: compute-sanitizer is not here; it comes with the CUDA toolkit" >&2; exit 2; }
+libs=$(python3 - 2>/dev/null <<'P'
+import glob, os, torch
+top = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "nvidia")
+print(":".join(sorted(glob.glob(top + "/*/lib"))))
+P
+)
+[ -z "$libs" ] || export LD_LIBRARY_PATH="$libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export OMP_WAIT_POLICY=passive # checkop would start itself again to set it
+failed=0
+{
+    echo "# $(date -u +%F) $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sed -n 1p)"
+    echo "# $("$program" --version 2>&1 | grep -i version | sed -n 1p); commit ${COMMIT:-$(git describe --always 2>/dev/null || echo unknown)}"
+} >"$out/sanitize.txt"
+for tool in "$@"; do
+    rm -f "$out/$tool".*.part
+    timeout "${LIMIT:-600}" "$program" --tool "$tool" --target-processes all --print-limit 2000 \
+        --log-file "$out/$tool.%p.part" ${OURS:+--kernel-regex kns=k_} \
+        "$bin/tests/checkop" --small --backend cuda ${OP:+--op "$OP"} >"$out/$tool.checkop" 2>&1
+    rc=$?
+    cat "$out/$tool".*.part "$out/$tool.checkop" >"$out/$tool.log" 2>/dev/null
+    rm -f "$out/$tool".*.part "$out/$tool.checkop"
+    {
+        summarise "$tool" "$out/$tool.log" || failed=1
+        [ $rc -ne 124 ] || { echo "$tool: stopped after ${LIMIT:-600} s"; failed=1; }
+        echo "$tool: checkop says: $(grep -E '^[0-9]+ passed, [0-9]+ failed' "$out/$tool.log" | tail -n 1) (exit $rc)"
+    } >>"$out/sanitize.txt"
+done
+cat "$out/sanitize.txt"
+exit $failed
