@@ -158,8 +158,9 @@ Status bench_run(const BenchOptions *o, FILE *in, FILE *out, Error *e) {
     if (!b) return fail(e, ERR_MEMORY, "out of memory");
     b->o = o;
     b->job = (Job){.prompt = PROMPT, .width = o->width, .height = o->height, .seed = 1};
-    Status status = pipeline_open(&(PipelineOptions){.model = o->folder, .device = o->device, .dtype = o->dtype,
-                                                     .vram = o->vram, .on = o->on, .interrupted = o->interrupted}, &b->pipeline, e);
+    PipelineOptions open = {.model = o->folder, .device = o->device, .dtype = o->dtype, .vram = o->vram, .on = o->on,
+                            .interrupted = o->interrupted};
+    Status status = pipeline_open(&open, &b->pipeline, e);
     if (status == OK) status = pipeline_resolve(b->pipeline, &b->job, e);
     if (status == OK) b->device = pipeline_facts(b->pipeline).device;
     if (status == OK) status = o->serve ? serve(b, phase, in, out, e) : measure(b, phase, out, e);

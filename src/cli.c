@@ -252,7 +252,8 @@ static Status check_required(const Cli *cli, Error *e) {
         if (cli->guidance >= 0 && cli->guidance_scale >= 0)
             return fail(e, ERR_USAGE, "--guidance and --guidance-scale are both given; expected one of them");
     }
-    if ((cli->command == COMMAND_SELFTEST || cli->command == COMMAND_BENCH) && !cli->model) return fail(e, ERR_USAGE, "no model: give -m DIR");
+    if ((cli->command == COMMAND_SELFTEST || cli->command == COMMAND_BENCH) && !cli->model)
+        return fail(e, ERR_USAGE, "no model: give -m DIR");
     if (cli->command == COMMAND_TOKENS) {
         bool whole = cli->model || cli->prompt;
         if (whole && cli->arg_count)
@@ -359,6 +360,6 @@ void cli_help_all(FILE *out) {
     cli_help(COMMAND_GENERATE, out);
     fprintf(
         out,
-        "\nexit codes: 0 done, 1 compare found a difference, 2 usage, 3 bad weights, config or tokenizer,\n"
+        "\nexit codes: 0 done, 1 compare or selftest found a difference, 2 usage, 3 bad weights, config or tokenizer,\n"
         "  4 out of memory, 5 NaN or Inf, 6 input/output, 7 device or driver, 130 interrupted\n");
 }

@@ -361,7 +361,8 @@ static Status load(Pipeline *p, const Prepared *r, const char *name, double *sec
 }
 
 Status pipeline_load(Pipeline *p, const Job *job, const char *part, double *seconds, size_t *bytes, Error *e) {
-    if (p->device->maps) return fail(e, ERR_USAGE, "%s: weights stay in their files here, there is nothing to load", p->device->name);
+    if (p->device->maps)
+        return fail(e, ERR_USAGE, "%s: weights stay in their files here, there is nothing to load", p->device->name);
     Prepared r = {0};
     Status s = prepare(p, job, NULL, &r, e);
     if (s == OK) s = load(p, &r, part, seconds, bytes, e);
