@@ -21,7 +21,9 @@ static size_t pool_used;
 static uintptr_t program_start, program_end;
 static atomic_long counted;
 static long fail_at = -1;
-static int fail_all;
+static int fail_all, started;
+
+static int (*program_main)(int, char **, char **);
 
 static int find_program(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size, (void)data;
@@ -55,11 +57,26 @@ __attribute__((destructor)) static void stop(void) {
 
 static int fails(void *from) {
     uintptr_t a = (uintptr_t)from;
-    if (a < program_start || a >= program_end) return 0;
+    if (!started || a < program_start || a >= program_end) return 0;
     long n = atomic_fetch_add(&counted, 1) + 1;
     if (fail_at < 0 || !(n == fail_at || (fail_all && n > fail_at))) return 0;
     errno = ENOMEM;
     return 1;
+}
+
+static int counted_main(int argc, char **argv, char **env) {
+    started = 1;
+    return program_main(argc, argv, env);
+}
+
+int __libc_start_main(int (*main_function)(int, char **, char **), int argc, char **argv, void (*init)(void),
+                      void (*fini)(void), void (*rtld_fini)(void), void *stack_end);
+int __libc_start_main(int (*main_function)(int, char **, char **), int argc, char **argv, void (*init)(void),
+                      void (*fini)(void), void (*rtld_fini)(void), void *stack_end) {
+    __typeof__(&__libc_start_main) real;
+    *(void **)&real = dlsym(RTLD_NEXT, "__libc_start_main");
+    program_main = main_function;
+    return real(counted_main, argc, argv, init, fini, rtld_fini, stack_end);
 }
 
 static void *from_pool(size_t size) {
