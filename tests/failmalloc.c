@@ -2,7 +2,8 @@
  * FAIL_ALL is set, returns NULL. Used by test_alloc.sh.
  *
  * FAIL_AT=N counts from 1. Only calls whose return address lies in the main program count: what libgomp, the C library
- * or OpenBLAS do when memory is out is not ours to test. FAIL_COUNT=FILE writes how many calls were counted.
+ * or OpenBLAS do when memory is out is not ours to test, nor what runs before main (the CUDA runtime registers kernels).
+ * FAIL_COUNT=FILE writes how many calls were counted.
  * Easy to get wrong: dlsym itself may allocate before the real functions are known; a small pool serves those calls. */
 #include <dlfcn.h>
 #include <errno.h>
