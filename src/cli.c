@@ -160,6 +160,11 @@ static Status set(Cli *cli, const Option *o, const char *typed, const char *valu
     case KIND_DTYPE:
         cli->dtype = !strcmp(value, "bf16") ? BF16 : !strcmp(value, "f32") ? F32 : DTYPE_NONE;
         return cli->dtype ? OK : fail(e, ERR_USAGE, "%s: found \"%s\", expected bf16 or f32", typed, value);
+    case KIND_QUALITY:
+        if (strcmp(value, "lossless") && strcmp(value, "high"))
+            return fail(e, ERR_USAGE, "%s: found \"%s\", expected lossless or high", typed, value);
+        cli->quality = strcmp(value, "high") ? QUALITY_LOSSLESS : QUALITY_HIGH;
+        return OK;
     case KIND_RNG:
         if (!strcmp(value, "cpu")) return OK;
         if (!strcmp(value, "cuda"))

@@ -44,6 +44,8 @@ static Job job_of(const Cli *cli) {
         .guidance_scale_given = cli->guidance_scale >= 0,
         .max_sequence_length = cli->max_sequence_length,
         .seed = cli->seed,
+        .quality = cli->quality,
+        .families = cli->families,
         .dump = cli->dump,
         .inject = cli->inject,
         .inject_count = cli->inject_count,
@@ -86,7 +88,7 @@ static Status make_dump_folder(const char *folder, Error *e) {
 
 static Status save(Run *r, const Meta *meta, const char *path, const Media *media, Error *e) {
     bool keep = !r->cli->no_metadata;
-    char *json = keep ? meta_json(meta, NULL, NULL) : NULL, *parameters = keep ? meta_parameters(meta) : NULL;
+    char *json = keep ? meta_json(meta, NULL, media) : NULL, *parameters = keep ? meta_parameters(meta) : NULL;
     PngText texts[] = {{.key = "parameters", .text = parameters}, {.key = "ditto", .text = json}};
     Status status =
         keep && (!json || !parameters) ? fail(e, ERR_MEMORY, "%s: out of memory for its metadata", path) : OK;
@@ -126,6 +128,16 @@ static void keep_latents(const Media *media, const char *path, bool overwrite, E
     free(name);
 }
 
+/* What a quality could not keep of its word is said without being asked. */
+static void say_families(const Run *r, const Media *m, bool first) {
+    if (r->cli->verbosity < 0) return;
+    if (m->warning[0]) fprintf(r->err, "warning: %s\n", m->warning);
+    for (int i = 0; first && i < m->families; i++) {
+        const FamilyUse *use = &m->family[i];
+        if (use->refused && strcmp(use->why, m->warning) != 0) fprintf(r->err, "note: %s\n", use->why);
+    }
+}
+
 static Status one_picture(Run *r, int k, Error *e) {
     Job job = r->job;
     job.seed += (uint64_t)k;
@@ -138,6 +150,7 @@ static Status one_picture(Run *r, int k, Error *e) {
     double start = progress_now();
     Status status = pipeline_render(r->pipeline, &job, &progress, &media, e);
     progress_clear(&r->line);
+    say_families(r, &media, k == 0);
     if (status == ERR_NAN) keep_latents(&media, r->names.path[k], r->cli->overwrite, e);
     if (status == OK && *r->interrupted) status = fail(e, ERR_INTERRUPTED, "interrupted");
     Meta meta = {&job, pipeline_title(r->pipeline), pipeline_device(r->pipeline),

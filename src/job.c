@@ -57,6 +57,14 @@ static Status denoise(Model *m, Exec *x, const Run *run, const Progress *progres
     return OK;
 }
 
+/* Whatever happens, the decoder's table is left without families. */
+static Status decode(Model *m, Exec *x, const Run *run, Tensor latents, Tensor rgb) {
+    Status s = run->families ? model_mount(m, run->families, true, run->device_exec, x->error) : OK;
+    if (s == OK) s = m->ops->decode(m, x, run, latents, rgb);
+    model_unmount(m, true);
+    return s;
+}
+
 Status job_run(Model *m, Exec *x, const Run *run, const Progress *progress, Media *out) {
     const Job *job = run->job;
     Tensor latents;
@@ -72,7 +80,7 @@ Status job_run(Model *m, Exec *x, const Run *run, const Progress *progress, Medi
     double denoised = now();
     if (progress && progress->step) progress->step(progress->user, "decode", 0, 1);
     Tensor rgb = exec_new_as(x, U8, job->height, job->width, 3);
-    Status s = m->ops->decode(m, x, run, latents, rgb);
+    Status s = decode(m, x, run, latents, rgb);
     if (s == ERR_NAN) keep_latents(x, latents, rank, shape, out);
     TRY(s);
     out->width = job->width, out->height = job->height;

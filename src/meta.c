@@ -51,6 +51,47 @@ static bool add_seconds(cJSON *o, const Media *m) {
            cJSON_AddNumberToObject(s, "decode", m->seconds_decode);
 }
 
+/* Mounted families by component, with their runs: the same for every run of the same job, so it may stand in a picture. */
+static bool add_families(cJSON *o, const Media *m) {
+    cJSON *parts = cJSON_AddObjectToObject(o, "families");
+    bool ok = parts;
+    for (int i = 0; ok && i < m->families; i++) {
+        const FamilyUse *use = &m->family[i];
+        if (!use->mounted) continue;
+        cJSON *part = cJSON_GetObjectItemCaseSensitive(parts, use->part);
+        if (!part) part = cJSON_AddObjectToObject(parts, use->part);
+        ok = part && cJSON_AddNumberToObject(part, use->family, (double)use->count);
+    }
+    return ok;
+}
+
+static bool add_lines(cJSON *o, const Media *m) {
+    cJSON *list = NULL;
+    bool ok = true;
+    for (int i = 0; ok && i < m->families; i++) {
+        if (!m->family[i].refused) continue;
+        if (!list) list = cJSON_AddArrayToObject(o, "refused");
+        cJSON *line = cJSON_CreateString(m->family[i].why);
+        ok = list && line && cJSON_AddItemToArray(list, line);
+    }
+    return ok && (!m->warning[0] || cJSON_AddStringToObject(o, "warning", m->warning));
+}
+
+/* Runs of every variant, {"transformer": {"linear_gelu": {"cpu_f32": 12}}}. */
+static bool add_dispatch(cJSON *o, const Media *m) {
+    cJSON *parts = cJSON_AddObjectToObject(o, "dispatch");
+    bool ok = parts;
+    for (int i = 0; ok && i < m->dispatches; i++) {
+        const Dispatch *d = &m->dispatch[i];
+        cJSON *part = cJSON_GetObjectItemCaseSensitive(parts, d->part);
+        if (!part) part = cJSON_AddObjectToObject(parts, d->part);
+        cJSON *op = part ? cJSON_GetObjectItemCaseSensitive(part, d->op) : NULL;
+        if (part && !op) op = cJSON_AddObjectToObject(part, d->op);
+        ok = op && cJSON_AddNumberToObject(op, d->impl, (double)d->count);
+    }
+    return ok;
+}
+
 /* Models without the input resolve to 0, not given. */
 bool meta_has_guidance(const Job *job) { return job->guidance_given || job->guidance > 0; }
 
@@ -68,8 +109,9 @@ char *meta_json(const Meta *m, const char *path, const Media *media) {
     ok = ok && cJSON_AddNumberToObject(o, "cfg_scale", j->cfg_scale) &&
          cJSON_AddNumberToObject(o, "max_sequence_length", j->max_sequence_length);
     ok = ok && add_text(o, "device", m->device) && add_text(o, "dtype", m->dtype == F32 ? "f32" : "bf16") &&
-         add_injected(o, j);
-    ok = ok && (!path || !media || add_seconds(o, media));
+         add_injected(o, j) && add_text(o, "quality", j->quality == QUALITY_HIGH ? "high" : "lossless");
+    ok = ok && (!media || add_families(o, media));
+    ok = ok && (!path || !media || (add_lines(o, media) && add_dispatch(o, media) && add_seconds(o, media)));
     char *text = ok ? cJSON_PrintUnformatted(o) : NULL;
     cJSON_Delete(o);
     return text;

@@ -40,6 +40,8 @@ void model_close_parts(Model *m) {
         Part *p = &m->part[i];
         bind_free(&p->bind);
         calls_free(&p->calls);
+        calls_free(&p->past);
+        fusion_free(&p->fusion);
         weights_close(p->files);
     }
     m->parts = 0;
@@ -56,6 +58,35 @@ void model_enter(Exec *x, Part *p) {
     x->calls = &p->calls;
     x->dtype = p->dtype;
     x->residency = p->residency;
+}
+
+static Status record(Recorder *r, Exec *x, OpId op, const void *args, const char *site) {
+    Model *m = ((ModelRecorder *)r)->model;
+    for (int i = 0; i < m->parts; i++)
+        if (x->ops == &m->part[i].ops) return fusion_record(&m->part[i].fusion, op, args, site, x->error);
+    return OK;
+}
+
+void model_record(Model *m, ModelRecorder *out) {
+    for (int i = 0; i < m->parts; i++) fusion_forget_sites(&m->part[i].fusion);
+    *out = (ModelRecorder){.base = {record}, .model = m};
+}
+
+Status model_mount(Model *m, const FamilySet *set, bool decoding, const Exec *device_exec, Error *e) {
+    for (int i = 0; i < m->parts; i++) {
+        Fusion *f = &m->part[i].fusion;
+        if (m->part[i].decodes != decoding) continue;
+        for (int k = 0; k < set->count; k++) {
+            if (set->wanted >> k & 1) TRY(fusion_mount(f, &set->families[k], device_exec, e));
+            else fusion_unmount(f, &set->families[k]);
+        }
+    }
+    return OK;
+}
+
+void model_unmount(Model *m, bool decoding) {
+    for (int i = 0; i < m->parts; i++)
+        if (m->part[i].decodes == decoding) fusion_unmount_all(&m->part[i].fusion);
 }
 
 void model_tokens_free(Tokens *t) {

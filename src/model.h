@@ -9,6 +9,7 @@
 #define MODEL_H
 
 #include "core/json.h"
+#include "fusion.h"
 #include "memo.h"
 #include "ops.h"
 #include "pipeline.h"
@@ -25,9 +26,12 @@ typedef struct Part {
     const char *const *ignore;  /* NULL-ended prefixes of tensors the model does not use; may be NULL */
     DType dtype;                /* compute dtype */
     bool repeats;               /* its blocks run once a step, not once a job */
+    bool decodes;               /* runs in decode only: its families are mounted around that */
     struct Residency *residency; /* its weights on the device; the pipeline's */
     Ops ops;
     Calls calls;
+    Calls past;    /* counts of finished jobs */
+    Fusion fusion; /* what is mounted on ops */
 } Part;
 
 typedef struct ModelOps ModelOps;
@@ -61,6 +65,13 @@ typedef struct StepParams {
 } StepParams;
 enum { STEP_T, STEP_GUIDANCE, STEP_DT, STEP_CFG_SCALE, STEP_PARAMS };
 
+/* What the job's quality wants mounted: bit i is families[i]. */
+typedef struct FamilySet {
+    const Family *families;
+    int count;
+    uint32_t wanted;
+} FamilySet;
+
 /* The job in hand, as a model's stages see it. tokens[1] is the negative prompt's, rows 0 without CFG. */
 typedef struct Run {
     const Job *job;
@@ -70,6 +81,8 @@ typedef struct Run {
     Stages *stages;
     Memo *memo;
     bool cfg;
+    const FamilySet *families; /* NULL: what is mounted stays */
+    const Exec *device_exec;   /* for probes; not dry */
 } Run;
 
 struct ModelOps {
@@ -105,5 +118,15 @@ void model_close_parts(Model *m);
 Part *model_part(Model *m, const char *name);
 /* Makes x run on this part's table, in its dtype; weights_enter() then means this part. */
 void model_enter(Exec *x, Part *p);
+
+/* Families. Recording: x's dry run leaves its calls as the parts' sites; those of earlier jobs are forgotten. */
+typedef struct ModelRecorder {
+    Recorder base;
+    Model *model;
+} ModelRecorder;
+void model_record(Model *m, ModelRecorder *out);
+/* Makes the wanted families, and no others, be mounted on the parts that decode, or on all the other parts. */
+Status model_mount(Model *m, const FamilySet *set, bool decoding, const Exec *device_exec, Error *e);
+void model_unmount(Model *m, bool decoding);
 
 #endif

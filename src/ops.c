@@ -11,7 +11,8 @@
 
 #define X(name, args, no, ni, nw, ns, promise)                                                           \
     _Static_assert(sizeof(args) == (((no) + (ni)) * sizeof(Tensor) + (nw) * sizeof(void *) + (ns) * 4 + 7) / 8 * 8, \
-                   #args ": tensors first, then weights, then 4-byte scalars, as the OPS list counts them");
+                   #args ": tensors first, then weights, then 4-byte scalars, as the OPS list counts them"); \
+    _Static_assert(sizeof(args) <= OPS_ARGS, #args ": larger than OPS_ARGS");
 OPS(X)
 #undef X
 
@@ -21,7 +22,18 @@ static const OpInfo INFO[OP_COUNT] = {
 #undef X
 };
 
+static const size_t ARGS_SIZE[OP_COUNT] = {
+#define X(name, args, no, ni, nw, ns, promise) [OP_##name] = sizeof(args),
+    OPS(X)
+#undef X
+};
+
 const OpInfo *ops_info(OpId op) { return &INFO[op]; }
+size_t ops_args_size(OpId op) { return ARGS_SIZE[op]; }
+
+const Impl *ops_reference(const Ops *ops, OpId op) {
+    return ops->count[op] ? ops->impl[op][ops->count[op] - 1] : NULL;
+}
 
 void ops_append(Ops *ops, const Impl *impls, int count) {
     for (int i = 0; i < count; i++)
@@ -49,10 +61,10 @@ static const struct Weight *weight_of(OpId op, const void *args, int i) {
     return w;
 }
 
-static uint64_t signature(OpId op, uint32_t epoch, const void *args) {
+uint64_t ops_signature(OpId op, const void *args) {
     const OpInfo *info = &INFO[op];
     const Tensor *t = args;
-    uint64_t h = mix((uint64_t)op + 1, epoch);
+    uint64_t h = (uint64_t)op + 1;
     for (int i = 0; i < info->outputs + info->inputs; i++) {
         h = mix_tensor(h, &t[i]);
         h = mix(h, ((uintptr_t)t[i].data & 15) == 0);
@@ -74,9 +86,10 @@ static uint64_t signature(OpId op, uint32_t epoch, const void *args) {
     return h ? h : 1;
 }
 
-static Call *slot_for(Calls *calls, uint64_t key) {
+static Call *slot_for(Calls *calls, uint64_t key, uint32_t epoch) {
     size_t i = key & (calls->capacity - 1);
-    while (calls->slot[i].impl && calls->slot[i].key != key) i = (i + 1) & (calls->capacity - 1);
+    while (calls->slot[i].impl && (calls->slot[i].key != key || calls->slot[i].epoch != epoch))
+        i = (i + 1) & (calls->capacity - 1);
     return &calls->slot[i];
 }
 
@@ -85,7 +98,7 @@ static Status grow(Calls *calls, Error *e) {
     bigger.slot = calloc(bigger.capacity, sizeof *bigger.slot);
     if (!bigger.slot) return fail(e, ERR_MEMORY, "out of memory for %zu call signatures", bigger.capacity);
     for (size_t i = 0; i < calls->capacity; i++)
-        if (calls->slot[i].impl) *slot_for(&bigger, calls->slot[i].key) = calls->slot[i];
+        if (calls->slot[i].impl) *slot_for(&bigger, calls->slot[i].key, calls->slot[i].epoch) = calls->slot[i];
     free(calls->slot);
     *calls = bigger;
     return OK;
@@ -96,6 +109,23 @@ void calls_free(Calls *calls) {
     *calls = (Calls){0};
 }
 
+Status calls_retire(Calls *calls, Calls *past, Error *e) {
+    for (size_t i = 0; i < calls->capacity; i++) {
+        const Call *call = &calls->slot[i];
+        if (!call->impl || !call->count) continue;
+        uint64_t key = mix(call->signature, (uintptr_t)call->impl);
+        if (past->used * 2 >= past->capacity) TRY(grow(past, e));
+        Call *sum = slot_for(past, key, 0);
+        if (!sum->impl) {
+            *sum = (Call){.key = key, .signature = call->signature, .impl = call->impl, .op = call->op};
+            past->used++;
+        }
+        sum->count += call->count;
+    }
+    calls_free(calls);
+    return OK;
+}
+
 uint64_t calls_count(const Calls *calls, OpId op) {
     uint64_t n = 0;
     for (size_t i = 0; i < calls->capacity; i++)
@@ -103,22 +133,48 @@ uint64_t calls_count(const Calls *calls, OpId op) {
     return n;
 }
 
+/* What a call needs when this variant runs it, and when the reference has to take over. */
+static size_t scratch_of(const Exec *x, const Call *call, const void *args) {
+    const Impl *both[2] = {call->impl, ops_reference(x->ops, call->op)};
+    size_t most = 0;
+    for (int i = 0; i < 2; i++) {
+        size_t n = both[i]->scratch ? both[i]->scratch(x, args) : 0;
+        if (n > most) most = n;
+    }
+    return most;
+}
+
 static Status resolve(Exec *x, OpId op, const void *args, Call **out) {
-    uint64_t key = signature(op, x->ops->epoch, args);
+    uint32_t epoch = x->ops->epoch;
+    uint64_t signature = ops_signature(op, args), key = mix(signature, epoch);
     if (x->calls->used * 2 >= x->calls->capacity) TRY(grow(x->calls, x->error));
-    Call *call = slot_for(x->calls, key);
+    Call *call = slot_for(x->calls, key, epoch);
     if (!call->impl) {
         char why[256] = "no implementation";
         for (int i = 0; i < x->ops->count[op] && !call->impl; i++) {
             const Impl *impl = x->ops->impl[op][i];
             if (impl->accepts && !impl->accepts(args, why, sizeof why)) continue;
-            *call = (Call){.key = key, .impl = impl, .op = op, .epoch = x->ops->epoch};
-            call->scratch = impl->scratch ? impl->scratch(x, args) : 0;
+            *call = (Call){.key = key, .signature = signature, .impl = impl, .op = op, .epoch = epoch};
+            call->scratch = scratch_of(x, call, args);
+            call->seen = !x->first || impl == ops_reference(x->ops, op);
+            if (!call->seen) call->reserve = x->first->reserve(x->first, x, op, args, impl);
         }
         if (!call->impl) return fail(x->error, ERR_MODEL, "%s: %s", INFO[op].name, why);
         x->calls->used++;
     }
     *out = call;
+    return OK;
+}
+
+/* A call whose first sight is over; looking at it may have changed the table. */
+static Status resolve_seen(Exec *x, OpId op, const void *args, Call **out) {
+    do {
+        TRY(resolve(x, op, args, out));
+        Call *call = *out;
+        if (x->dry || call->seen) return OK;
+        call->seen = true;
+        if (call->reserve) TRY(x->first->look(x->first, x, op, args, call->impl));
+    } while ((*out)->epoch != x->ops->epoch);
     return OK;
 }
 
@@ -153,14 +209,18 @@ static Status launch(Exec *x, const Call *call, const void *args) {
 
 Status op_run(Exec *x, OpId op, const void *args) {
     if (x->interrupted && *x->interrupted) return fail(x->error, ERR_INTERRUPTED, "interrupted");
+    const char *site = x->site;
+    x->site = NULL;
     TRY(check_memory(x, op, args));
-    Call *call;
-    TRY(resolve(x, op, args, &call));
+    if (x->dry && x->recorder) TRY(x->recorder->see(x->recorder, x, op, args, site));
     size_t mark = arena_mark(x->scratch);
+    Call *call = NULL;
+    TRY(resolve_seen(x, op, args, &call));
     Status status = OK;
-    if (call->scratch && !arena_push(x->scratch, call->scratch))
-        status = fail(x->error, ERR_MEMORY, "%s: needs %zu bytes of scratch, %zu are left", INFO[op].name,
-                      call->scratch, x->scratch->capacity - mark);
+    size_t need = call->scratch + (call->seen ? 0 : call->reserve);
+    if (need && !arena_push(x->scratch, need))
+        status = fail(x->error, ERR_MEMORY, "%s: needs %zu bytes of scratch, %zu are left", INFO[op].name, need,
+                      x->scratch->capacity - mark);
     arena_reset(x->scratch, mark); /* the implementation pushes its own pieces, at most call->scratch */
     if (status == OK && !x->dry) {
         status = launch(x, call, args);

@@ -96,12 +96,14 @@ size_t ops_cpu_resident(void); /* bytes beside the arenas that its tables and li
 
 /* A resolved signature: who runs it, and how often it ran. */
 typedef struct Call {
-    uint64_t key;
+    uint64_t key, signature;
     const Impl *impl;
     OpId op;
-    uint32_t epoch;
+    uint32_t epoch;  /* of the table it was resolved on; no other table's runs use it */
     uint64_t count;
-    size_t scratch;
+    size_t scratch;  /* enough for the table's reference too: falling back to it needs no new plan */
+    size_t reserve;  /* what first sight will take beside it */
+    bool seen;       /* first sight is over */
 } Call;
 
 typedef struct Calls {
@@ -110,7 +112,27 @@ typedef struct Calls {
 } Calls;
 
 void calls_free(Calls *calls);
+/* Adds the counts to `past`, by signature and variant, whatever table they were resolved on, and empties `calls`. */
+Status calls_retire(Calls *calls, Calls *past, Error *e);
 uint64_t calls_count(const Calls *calls, OpId op); /* runs of one op over all signatures */
+
+/* The signature of a call: one for all calls that resolve alike on one table. */
+uint64_t ops_signature(OpId op, const void *args);
+enum { OPS_ARGS = 1024 };                  /* no args struct is larger */
+size_t ops_args_size(OpId op);
+const Impl *ops_reference(const Ops *ops, OpId op); /* NULL when the table lacks the op */
+
+/* Sees every call of a dry run, with the name of its place ("flux.double.img_norm1"; NULL when the model gave none). */
+typedef struct Recorder {
+    Status (*see)(struct Recorder *r, Exec *x, OpId op, const void *args, const char *site);
+} Recorder;
+
+/* Asked before the first run of a signature whose variant is not the table's reference. reserve: bytes of scratch that
+ * look() will take, 0: not interested. look() may change x's table; the call is then resolved again. */
+typedef struct FirstSight {
+    size_t (*reserve)(struct FirstSight *f, const Exec *x, OpId op, const void *args, const Impl *impl);
+    Status (*look)(struct FirstSight *f, Exec *x, OpId op, const void *args, const Impl *impl);
+} FirstSight;
 
 /* Called with named intermediate tensors: dumps, tests. NULL most of the time. */
 typedef struct Tap {
@@ -137,6 +159,9 @@ struct Exec {
     struct Cuda *cuda;         /* CUDA table only */
     struct Residency *residency; /* weights_enter(x, block); NULL: all weights are in place */
     Tap *tap;
+    Recorder *recorder;        /* dry runs only */
+    FirstSight *first;         /* NULL: every variant is trusted */
+    const char *site;          /* name of the next call's place; op_run takes it */
     const volatile int *interrupted; /* set by the signal handler; checked between ops */
 };
 
@@ -152,6 +177,9 @@ Status exec_upload(Exec *x, Tensor to, const void *from);
 Status exec_download(Exec *x, void *to, Tensor from);
 Status exec_tap(Exec *x, const char *name, Tensor t);   /* name may be formatted by exec_tapf */
 Status exec_tapf(Exec *x, Tensor t, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Names the place of the next call. Names are literals: they outlive the Exec. */
+static inline void exec_site(Exec *x, const char *name) { x->site = name; }
 
 Status op_run(Exec *x, OpId op, const void *args);
 /* Passes s on. A fault on the device shows at some later call, which then fails for no reason of its own: when that is why

@@ -21,6 +21,7 @@ typedef enum Kind {
     KIND_BYTES,  /* size_t, a number with K, M, G or T: powers of 1024 */
     KIND_DTYPE,
     KIND_DEVICE,
+    KIND_QUALITY,
     KIND_RNG,
     KIND_INJECT,
     KIND_HELP,

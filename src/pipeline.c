@@ -7,11 +7,13 @@
 
 #include "core/device_cuda.h"
 #include "core/file.h"
+#include "gate.h"
 #include "job.h"
 #include "kernels/cuda.h"
 #include "kernels/unary.h"
 #include "plan.h"
 #include "profile.h"
+#include "uses.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -31,6 +33,10 @@ struct Pipeline {
     Arena work, scratch;
     Plan plan; /* of the last picture, when planned */
     bool planned, sync;
+    const Family *families;
+    int family_count;
+    Gate gate;
+    Device host; /* probes of the CPU table run here: their memory is none of the plan's */
     const volatile int *interrupted;
 };
 
@@ -48,6 +54,7 @@ void pipeline_close(Pipeline *p) {
     arena_close(&p->scratch);
     residency_close(&p->pool);
     if (p->model) p->model->ops->close(p->model);
+    gate_close(&p->gate);
     memo_free(&p->memo);
     unary_close(&p->unary);
     cuda_close(p->cuda);
@@ -71,6 +78,8 @@ static Status open_model(Pipeline *p, DType dtype, Error *e) {
     for (int i = 0; i < p->model->parts; i++) {
         if (p->cuda) ops_cuda(&p->model->part[i].ops);
         else ops_cpu(&p->model->part[i].ops);
+        fusion_init(&p->model->part[i].fusion, p->model->part[i].name, &p->model->part[i].ops);
+        gate_watch(&p->gate, &p->model->part[i].fusion);
     }
     return OK;
 }
@@ -114,6 +123,8 @@ Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e) {
     p->vram = options->vram;
     p->sync = options->sync;
     p->device = options->on;
+    p->host = device_cpu();
+    gate_open(&p->gate);
     p->folder = strdup(options->model);
     Status s = p->folder ? OK : fail(e, ERR_MEMORY, "out of memory");
     if (s == OK && !p->device) s = open_device(p, options->device, e);
@@ -123,6 +134,8 @@ Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e) {
     }
     if (s == OK) s = open_model(p, options->dtype == DTYPE_NONE ? BF16 : options->dtype, e);
     if (s == OK) name_model(p);
+    if (s == OK) p->families = registry_families(p->cuda != NULL, &p->family_count);
+    if (options->families) p->families = options->families, p->family_count = options->family_count;
     if (s != OK) pipeline_close(p);
     else *out = p;
     return s;
@@ -138,11 +151,25 @@ PipelineFacts pipeline_facts(const Pipeline *p) {
     return (PipelineFacts){.model = p->model, .device = p->device, .work = &p->work, .scratch = &p->scratch,
                            .pool = &p->pool, .plan = p->planned ? &p->plan : NULL};
 }
-Status pipeline_resolve(const Pipeline *p, Job *job, Error *e) { return p->model->ops->resolve(p->model, job, e); }
+
+Status pipeline_resolve(const Pipeline *p, Job *job, Error *e) {
+    uint32_t wanted;
+    TRY(fusion_choose(p->families, p->family_count, job->quality == QUALITY_HIGH, job->families, &wanted, e));
+    return p->model->ops->resolve(p->model, job, e);
+}
+
+bool pipeline_mounted(const Pipeline *p, const char *part, const char *family) {
+    const Part *at = model_part(p->model, part);
+    for (int i = 0; at && i < at->fusion.mounts; i++)
+        if (at->fusion.mount[i].mounted && !strcmp(at->fusion.mount[i].family->name, family)) return true;
+    return false;
+}
 
 void media_free(Media *m) {
     free(m->rgb);
     free(m->latents);
+    free(m->dispatch);
+    free(m->family);
     *m = (Media){0};
 }
 
@@ -152,6 +179,9 @@ typedef struct Prepared {
     Tokens tokens[2];
     Schedule schedule;
     const char *text[2];
+    FamilySet set;
+    Error probe_error;
+    Exec device_exec;
     Run run;
 } Prepared;
 
@@ -167,6 +197,11 @@ static Status prepare(Pipeline *p, const Job *job, Stages *stages, Prepared *r, 
     *r = (Prepared){.text = {job->prompt, job->negative_prompt}};
     r->run = (Run){.job = job, .tokens = r->tokens, .schedule = &r->schedule, .text = r->text, .stages = stages,
                    .memo = &p->memo, .cfg = job->cfg_scale > 1 && job->negative_prompt};
+    r->set = (FamilySet){.families = p->families, .count = p->family_count};
+    TRY(fusion_choose(p->families, p->family_count, job->quality == QUALITY_HIGH, job->families, &r->set.wanted, e));
+    r->device_exec = (Exec){.device = p->cuda ? p->device : &p->host, .error = &r->probe_error, .unary = &p->unary,
+                            .cuda = p->cuda, .dtype = m->dtype, .first = &p->gate.base};
+    r->run.families = &r->set, r->run.device_exec = &r->device_exec;
     TRY(m->ops->schedule(m, job, &r->schedule, e));
     TRY(stages_host(stages, "sigmas", F32, 1, (int64_t[]){job->steps + 1}, r->schedule.sigmas, e));
     TRY(stages_host(stages, "timesteps", F32, 1, (int64_t[]){job->steps}, r->schedule.timesteps, e));
@@ -199,6 +234,7 @@ static Status add_parts(Pipeline *p, Error *e) {
 
 static Status make_plan(Pipeline *p, const Prepared *r, Plan *plan, Error *e) {
     TRY(add_parts(p, e));
+    if (!p->cuda && !p->unary.table[0]) TRY(unary_open(&p->unary, e)); /* probes look things up */
     return plan_make(p->model, &p->pool, &r->run, p->vram, p->room, p->interrupted, plan, e);
 }
 
@@ -260,6 +296,8 @@ Status pipeline_describe(Pipeline *p, const Job *job, FILE *out, Error *e) {
         fprintf(out, "sigmas        ");
         for (int i = 0; i <= job->steps; i++) fprintf(out, " %.9g", (double)r.schedule.sigmas[i]);
         fputc('\n', out);
+        fprintf(out, "quality        %s\n", job->quality == QUALITY_HIGH ? "high" : "lossless");
+        uses_explain(m, out);
         plan_print(&plan, out);
         s = plan_check(&plan, e);
     }
@@ -300,6 +338,8 @@ static Status write_meta(Pipeline *p, const Job *job, Stages *stages, Error *e) 
     cJSON_AddNumberToObject(j, "max_sequence_length", job->max_sequence_length);
     cJSON_AddStringToObject(j, "device", p->device->name);
     cJSON_AddStringToObject(j, "dtype", dtype_name(p->model->dtype));
+    cJSON_AddStringToObject(j, "quality", job->quality == QUALITY_HIGH ? "high" : "lossless");
+    cJSON_AddStringToObject(j, "families", job->families ? job->families : "all");
     cJSON_AddStringToObject(j, "unary_tables", unary_source());
     char *text = cJSON_Print(j);
     Status s = text ? stages_meta(stages, text, e) : fail(e, ERR_MEMORY, "out of memory");
@@ -315,12 +355,11 @@ static Status render(Pipeline *p, const Job *job, Stages *stages, Prepared *r, c
     TRY(write_meta(p, job, stages, e));
     TRY(make_plan(p, r, &p->plan, e));
     TRY(plan_check(&p->plan, e));
-    if (!p->cuda && !p->unary.table[0]) TRY(unary_open(&p->unary, e));
     TRY(carry_out(p, &p->plan, true, e));
     p->planned = true;
     out->seconds_plan = now() - start;
     Exec x = {.device = p->device, .work = &p->work, .scratch = &p->scratch, .error = e, .unary = &p->unary, .cuda = p->cuda,
-              .sync = p->sync, .interrupted = p->interrupted};
+              .sync = p->sync, .first = &p->gate.base, .interrupted = p->interrupted};
     TRY(job_run(p->model, &x, &r->run, progress, out));
     return stages_check_used(stages, e);
 }
@@ -332,7 +371,15 @@ Status pipeline_render(Pipeline *p, const Job *job, const Progress *progress, Me
         TRY(stages_open(job->dump, job->inject, job->inject_count, &stages, e));
     if (stages) stages_watch(stages, job->watch);
     Prepared r = {0};
+    for (int i = 0; i < p->model->parts; i++) calls_free(&p->model->part[i].calls); /* a plan without a job leaves some */
+    p->gate.warning[0] = 0;
     Status s = render(p, job, stages, &r, progress, out, e);
+    snprintf(out->warning, sizeof out->warning, "%s", p->gate.warning);
+    if (s == OK) s = uses_collect(p->model, out, e);
+    for (int i = 0; i < p->model->parts; i++) {
+        Status kept = calls_retire(&p->model->part[i].calls, &p->model->part[i].past, s == OK ? e : NULL);
+        if (s == OK) s = kept;
+    }
     prepared_free(&r);
     stages_close(stages);
     return s;

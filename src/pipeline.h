@@ -22,9 +22,15 @@ typedef struct PipelineOptions {
     DType dtype;        /* DTYPE_NONE: chosen (BF16) */
     size_t vram;        /* most bytes of device memory; 0: what is free. No effect on the cpu */
     bool sync;          /* wait after every op: finds the one at fault */
+    /* Instead of the table's own families: tests. */
+    const struct Family *families;
+    int family_count;
     struct Device *on;  /* run the CPU table's ops on this device of host memory instead; it outlives the pipeline */
     const volatile int *interrupted;
 } PipelineOptions;
+
+/* What may be mounted: families of the reference's bits, or also those that leave roundings out. */
+typedef enum Quality { QUALITY_LOSSLESS, QUALITY_HIGH } Quality;
 
 typedef struct Inject { const char *name, *file; } Inject;
 
@@ -47,6 +53,8 @@ typedef struct Job {
     bool guidance_scale_given;
     int max_sequence_length;     /* 0: default (FLUX: 512) */
     uint64_t seed;
+    Quality quality;
+    const char *families;        /* NULL or "all", "none", or names with commas between */
     const char *dump;            /* folder or NULL */
     const Inject *inject;
     int inject_count;
@@ -58,11 +66,30 @@ typedef struct Progress {
     void *user;
 } Progress;
 
+/* How often a variant ran; family NULL: a reference. */
+typedef struct Dispatch {
+    const char *part, *op, *impl, *family;
+    uint64_t count;
+} Dispatch;
+
+/* What became of a wanted family in a component that calls its ops. */
+typedef struct FamilyUse {
+    const char *part, *family;
+    bool mounted, refused; /* refused: by a site, or banned since a first check; else another family took its place */
+    uint64_t count;        /* runs */
+    char why[400];         /* one line when it was not mounted */
+} FamilyUse;
+
 /* What was made; rgb is malloc'd [height][width][3]. */
 typedef struct Media {
     uint8_t *rgb;
     int width, height;
     double seconds_plan, seconds_text, seconds_denoise, seconds_decode; /* plan: tokens, plan, room for it */
+    Dispatch *dispatch;    /* malloc'd, in the order of parts and ops */
+    int dispatches;
+    FamilyUse *family;     /* malloc'd */
+    int families;
+    char warning[400];     /* a family that failed its first check in this job; "": none */
     /* The last finite latents when decoding or a step failed with ERR_NAN, malloc'd; else NULL. */
     void *latents;
     DType latents_dtype;
@@ -100,6 +127,8 @@ Status pipeline_describe(Pipeline *p, const Job *resolved, FILE *out, Error *e);
 Status pipeline_plan(Pipeline *p, const Job *resolved, Plan *out, Error *e);
 /* What each encoder will see, for `ditto tokens -m`. */
 Status pipeline_tokens(Pipeline *p, const char *prompt, FILE *out, Error *e);
+/* Whether the family is mounted on the component at this moment. */
+bool pipeline_mounted(const Pipeline *p, const char *part, const char *family);
 /* Renders. Weights are bound on the first call and stay. ERR_NAN names the stage and leaves the
  * last finite latents in *out; free it in any case. */
 Status pipeline_render(Pipeline *p, const Job *resolved, const Progress *progress, Media *out, Error *e);

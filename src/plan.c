@@ -131,9 +131,31 @@ static void decide(Plan *plan, const ResidencyPool *pool) {
     plan->peak = fixed + simulate(plan, pool, room);
 }
 
+/* Leaves the arenas' peaks in plan. */
+static Status dry_run(Model *m, ResidencyPool *pool, const Run *run, Recorder *recorder, const volatile int *interrupted,
+                      Plan *plan, Error *e) {
+    Device dry = device_dry();
+    Arena work, scratch;
+    TRY(arena_open(&work, &dry, "work", DRY_CAPACITY, e));
+    Status s = arena_open(&scratch, &dry, "scratch", DRY_CAPACITY, e);
+    if (s == OK) {
+        Exec x = {.device = &dry, .work = &work, .scratch = &scratch, .error = e, .dry = true, .recorder = recorder,
+                  .first = run->device_exec ? run->device_exec->first : NULL, .interrupted = interrupted};
+        Media none = {0};
+        pool->entries = 0;
+        s = job_run(m, &x, run, NULL, &none);
+        media_free(&none);
+    }
+    plan->work = work.peak;
+    plan->scratch = scratch.peak;
+    arena_close(&work);
+    arena_close(&scratch);
+    return s;
+}
+
 Status plan_make(Model *m, ResidencyPool *pool, const Run *run, size_t vram, size_t room,
                  const volatile int *interrupted, Plan *plan, Error *e) {
-    Device dry = device_dry(), *d = pool->device;
+    Device *d = pool->device;
     size_t unit = d->granularity;
     *plan = (Plan){.parts = m->parts, .maps = d->maps, .given = vram && !d->maps, .held = d->held,
                    .process = resident_bytes() + (d->maps ? ops_cpu_resident() : 0),
@@ -144,20 +166,18 @@ Status plan_make(Model *m, ResidencyPool *pool, const Run *run, size_t vram, siz
         plan->part[i] = (PlanPart){.name = m->part[i].name, .blocks = l->blocks, .mapped = l->mapped,
                                    .whole = round_up(l->whole, unit)};
     }
-    Arena work, scratch;
-    TRY(arena_open(&work, &dry, "work", DRY_CAPACITY, e));
-    Status s = arena_open(&scratch, &dry, "scratch", DRY_CAPACITY, e);
-    if (s == OK) {
-        Exec x = {.device = &dry, .work = &work, .scratch = &scratch, .error = e, .dry = true, .interrupted = interrupted};
-        Media none = {0};
-        pool->entries = 0;
-        s = job_run(m, &x, run, NULL, &none);
-        media_free(&none);
+    Status s = OK;
+    if (run->families) { /* what a family is asked about is what the job will call */
+        Run plain = *run;
+        plain.families = NULL;
+        ModelRecorder recorder;
+        model_record(m, &recorder);
+        TRY(dry_run(m, pool, &plain, &recorder.base, interrupted, plan, e));
+        TRY(model_mount(m, run->families, false, run->device_exec, e));
     }
-    plan->work = round_up(work.peak, unit);
-    plan->scratch = round_up(scratch.peak, unit);
-    arena_close(&work);
-    arena_close(&scratch);
+    s = dry_run(m, pool, run, NULL, interrupted, plan, e);
+    plan->work = round_up(plan->work, unit);
+    plan->scratch = round_up(plan->scratch, unit);
     if (s == OK) decide(plan, pool);
     return s;
 }

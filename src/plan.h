@@ -36,8 +36,9 @@ struct Plan {
     bool fits;
 };
 
-/* Runs the job dry and decides. vram: the limit, 0: `room` and what the device holds already. room: Device.room before
- * anything of the pool was reserved. */
+/* Runs the job dry and decides. With run->families it runs twice: the first time to see every call, then, with the
+ * families mounted that all those calls accept, for the sizes. vram: the limit, 0: `room` and what the device holds
+ * already. room: Device.room before anything of the pool was reserved. */
 Status plan_make(Model *m, ResidencyPool *pool, const Run *run, size_t vram, size_t room,
                  const volatile int *interrupted, Plan *out, Error *e);
 /* ERR_MEMORY when the job does not fit: the parts, their sizes, and what would do. */

@@ -8,6 +8,7 @@
 #include "model.h"
 #include "plan.h"
 #include "profile.h"
+#include "uses.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -89,8 +90,8 @@ static Counts *count_calls(const PipelineFacts *f, Error *e) {
     for (int p = 0; p < f->model->parts; p++) {
         const Part *part = &f->model->part[p];
         int first = c->rows;
-        for (size_t i = 0; i < part->calls.capacity; i++)
-            if (part->calls.slot[i].impl) add_call(c, part->name, &part->calls.slot[i]);
+        for (size_t i = 0; i < part->past.capacity; i++)
+            if (part->past.slot[i].impl) add_call(c, part->name, &part->past.slot[i]);
         if (c->rows > first) qsort(c->row + first, (size_t)(c->rows - first), sizeof *c->row, by_place);
     }
     return c;
@@ -155,6 +156,22 @@ static void add_calls(cJSON *o, const Counts *c) {
         number(row, "count", (double)c->row[i].count);
         cJSON_AddItemToArray(rows, row);
     }
+}
+
+static void add_families(cJSON *o, const Model *m) {
+    cJSON *rows = cJSON_AddArrayToObject(o, "families");
+    for (int p = 0; rows && p < m->parts; p++)
+        for (int i = 0; i < m->part[p].fusion.mounts; i++) {
+            const Mount *mount = uses_mount(&m->part[p], i);
+            if (!mount) continue;
+            cJSON *row = cJSON_CreateObject();
+            text(row, "part", m->part[p].name);
+            text(row, "family", mount->family->name);
+            text(row, "promise", mount->family->promise == EXACT ? "EXACT" : "BOUNDED");
+            cJSON_AddBoolToObject(row, "mounted", mount->chosen);
+            if (!mount->chosen) text(row, "why", mount->why);
+            cJSON_AddItemToArray(rows, row);
+        }
 }
 
 static const char *mode_text(const Plan *p, const PlanPart *part) {
@@ -233,6 +250,7 @@ Status report_json(const Report *r, const Pipeline *p, char **out, Error *e) {
     if (parameters) cJSON_AddRawToObject(o, "parameters", parameters);
     add_pictures(o, r);
     add_calls(o, counts);
+    add_families(o, f.model);
     if (f.plan) add_memory(o, &f, &m);
     cJSON_AddFalseToObject(o, "replay");
     *out = parameters ? cJSON_Print(o) : NULL;
@@ -268,6 +286,7 @@ Status report_explain(const Pipeline *p, FILE *out, Error *e) {
     if (!f.plan) return OK;
     Counts *c = count_calls(&f, e);
     if (!c) return ERR_MEMORY;
+    uses_explain(f.model, out);
     explain_memory(&f, &m, out);
     fprintf(out, "operations     %llu on the cpu table, %llu on the cuda table\n", (unsigned long long)c->cpu,
             (unsigned long long)c->cuda);

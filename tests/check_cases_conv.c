@@ -156,16 +156,19 @@ static Status norm_then_silu(Exec *x, const void *args) {
 }
 
 /* silu has one minimum, at -1.2785; elsewhere it is monotone. */
-static void expect_silu(Buf *y, int64_t i, const double *z, DType t) {
+static void expect_silu(Buf *y, int64_t i, const double *z, DType inner) {
     double v[3], room = 0;
+    DType t = y->view.dtype;
     for (int s = 0; s < 3; s++) {
-        v[s] = t == BF16 ? check_unary(UNARY_SILU, z[s]) : z[s] / (1 + exp(-z[s]));
-        if (t == F32) room = fmax(room, 6 * CHECK_U * fabs(v[s]));
+        v[s] = inner == BF16 ? check_unary(UNARY_SILU, z[s]) : z[s] / (1 + exp(-z[s]));
+        if (inner == F32) room = fmax(room, 6 * CHECK_U * fabs(v[s]));
     }
     double low = fmin(v[1], fmin(v[0], v[2])), high = fmax(v[1], fmax(v[0], v[2]));
     if (fmin(z[0], z[2]) < -1.2785 && fmax(z[0], z[2]) > -1.2784)
-        low = fmin(low, t == BF16 ? -0.279296875 : -0.2784646);
-    check_between(y, i, check_r(v[1], t), low - room, high + room);
+        low = fmin(low, inner == BF16 ? -0.279296875 : -0.2784646);
+    low -= room, high += room;
+    if (inner != t) low = check_r(low, t), high = check_r(high, t);
+    check_between(y, i, check_r(v[1], t), low, high);
 }
 
 static void make_groupnorm(Case *c) {
@@ -200,7 +203,8 @@ static void make_groupnorm(Case *c) {
     check_fill(c, bias, 0, 0.2);
     if (kind == 3) x->v[check_below(c, x->n)] = NAN;
     bool silu = c->op == OP_groupnorm_silu;
-    if (silu && t == BF16) c->twin = y == x ? NULL : norm_then_silu; /* F32: another exp, not the same bits */
+    DType inner = c->keeps ? F32 : t;
+    if (silu && t == BF16 && !c->keeps) c->twin = y == x ? NULL : norm_then_silu; /* F32: another exp, not the same bits */
     for (int64_t g = 0; g < s[3]; g++) {
         double m, r, error = group_error(x, ch, g * count, count, (double)a->eps, &m, &r);
         for (int64_t p = 0; p < h * w; p++)
@@ -209,9 +213,9 @@ static void make_groupnorm(Case *c) {
                        b = (double)bias->v[i], z[3];
                 double room =
                     error * (fabs(v) + fabs(m)) * r * fabs(f) + 3 * CHECK_U * (fabs(n * f) + fabs(b));
-                for (int k = 0; k < 3; k++) z[k] = check_r(n * f + b + (k == 1 ? 0 : (k - 1) * room), t);
+                for (int k = 0; k < 3; k++) z[k] = check_r(n * f + b + (k == 1 ? 0 : (k - 1) * room), inner);
                 if (silu)
-                    expect_silu(y, p * ch + i, z, t);
+                    expect_silu(y, p * ch + i, z, inner);
                 else
                     check_between(y, p * ch + i, z[1], z[0], z[2]);
             }

@@ -94,6 +94,9 @@ static const Refusal REFUSALS[] = {
     {"-m|d|-p|x|--seed|1e3", "--seed: found \"1e3\""},
     {"-m|d|-p|x|--seed|18446744073709551615|--count|2", "leaves no room for --count 2"},
     {"-m|d|-p|x|--device|gpu", "--device: found \"gpu\", expected cpu or cuda"},
+    {"-m|d|-p|x|--quality|extra", "--quality: found \"extra\", expected lossless or high"},
+    {"-m|d|-p|x|--families|", "--families: the value is empty, expected none|all|LIST"},
+    {"-m|d|-p|x|--qualty|high", "did you mean --quality?"},
     {"-m|d|-p|x|--vram|24", "--vram: found \"24\", expected a size such as 24G or 800M"},
     {"-m|d|-p|x|--vram|24 G", "--vram: found \"24 G\""},
     {"-m|d|-p|x|--vram|-1G", "--vram: found \"-1G\""},
@@ -143,11 +146,12 @@ static void describe(const Cli *c, char *out, size_t size) {
     int n = snprintf(
         out, size,
         "%d m=%s p=%s n=%s o=%s %dx%d steps=%d count=%d seed=%d:%llu g=%g cfg=%g gs=%g msl=%d dev=%s vram=%zu dt=%d "
-        "dump=%s %d%d%d%d v=%d psnr=%g abs=%d ns=%d help=%d%d ver=%d",
+        "q=%d f=%s ex=%d dump=%s %d%d%d%d v=%d psnr=%g abs=%d ns=%d help=%d%d ver=%d",
         (int)c->command, c->model ? c->model : "-", c->prompt ? c->prompt : "-",
         c->negative_prompt ? c->negative_prompt : "-", c->output ? c->output : "-", c->width, c->height,
         c->steps, c->count, c->seed_given, c->seed_given ? (unsigned long long)c->seed : 0, c->guidance,
         c->cfg_scale, c->guidance_scale, c->max_sequence_length, c->device ? c->device : "-", c->vram, (int)c->dtype,
+        (int)c->quality, c->families ? c->families : "-", c->explain,
         c->dump ? c->dump : "-", c->dry_run, c->no_metadata, c->overwrite, c->json, c->verbosity, c->min_psnr,
         c->max_abs, c->no_special, c->help, c->help_all, c->version);
     for (int i = 0; i < c->inject_count; i++)
@@ -161,6 +165,7 @@ typedef struct Meaning {
 
 /* Each pair of command lines means the same. */
 static const Meaning SAME[] = {
+    {"-m|d|-p|x", "-m|d|-p|x|--quality|high|--quality|lossless"},
     {"-m|d|-p|x", "generate|--model|d|--prompt|x"},
     {"-m|d|-p|x", "--model=d|--prompt=x"},
     {"-md|-px", "-m=d|-p=x"},
@@ -191,6 +196,9 @@ static const Meaning SAME[] = {
 
 /* And each of these does not. */
 static const Meaning DIFFERENT[] = {
+    {"-m|d|-p|x|--quality|high", "-m|d|-p|x"},
+    {"-m|d|-p|x|--families|none", "-m|d|-p|x|--families|all"},
+    {"-m|d|-p|x|--explain", "-m|d|-p|x"},
     {"-m|d|-p|x|--guidance|4", "-m|d|-p|x|--guidance-scale|4"},
     {"-m|d|-p|x|--guidance|4", "-m|d|-p|x|--cfg-scale|4"},
     {"-m|d|-p|x|-n|", "-m|d|-p|x"},
@@ -426,6 +434,22 @@ static void test_meta(Tally *t) {
     check(t, status == OK && prompt && !strcmp(prompt, job.prompt) && path && !strcmp(path, "x y.png"),
           "read back", e.text);
     json_free(j);
+    free(text);
+    FamilyUse uses[] = {{.part = "a", .family = "f", .mounted = true, .count = 3},
+                        {.part = "b", .family = "f", .refused = true, .why = "b: no"},
+                        {.part = "a", .family = "g", .mounted = true, .count = 4},
+                        {.part = "a", .family = "h"}};
+    Dispatch runs[] = {{"a", "add", "cpu", NULL, 5}, {"a", "act", "cpu", NULL, 1}, {"a", "add", "fused", "f", 3}};
+    Media media = {.family = uses, .families = 4, .dispatch = runs, .dispatches = 3, .warning = "careful"};
+    job.quality = QUALITY_HIGH;
+    text = meta_json(&meta, NULL, &media); /* as it stands in the picture */
+    check(t, text && strstr(text, "\"quality\":\"high\",\"families\":{\"a\":{\"f\":3,\"g\":4}}}") , "families", text);
+    free(text);
+    text = meta_json(&meta, "x.png", &media);
+    check(t,
+          text && strstr(text, "\"refused\":[\"b: no\"],\"warning\":\"careful\",\"dispatch\":{\"a\":{\"add\":"
+                               "{\"cpu\":5,\"fused\":3},\"act\":{\"cpu\":1}}},\"seconds\""),
+          "dispatch", text);
     free(text);
     job.guidance = 0; /* as resolved for a model without the input */
     job.negative_prompt = NULL;

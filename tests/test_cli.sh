@@ -136,6 +136,32 @@ works "--dry-run" ditto -p "a cat" -o a.png --seed 3 --dry-run
 grep -q 'sigmas' .out && grep -q '^output a.png$' .out && [ "$(left)" -eq 0 ]
 is $? "a dry run tells and writes nothing"
 
+# --- quality and families ---
+works "--families none" ditto -p "a cat" -o a.png --seed 3 --families none
+works "lossless" ditto -p "a cat" -o b.png --seed 3 --explain
+grep -q ' ln-modulate: mounted on transformer (' .err
+is $? "--explain"
+works "families of lossless keep the bits" "$DITTO" compare a.png b.png
+works "high" ditto -p "a cat" -o c.png --seed 3 --quality high --json
+grep -q '"quality":"high","families":{"transformer":{"linear-gelu-f32":.*"vae":{"groupnorm-silu-f32":' .out &&
+    grep -q '"linear_gelu":{"cpu_f32":[0-9]*}' .out && grep -q '"groupnorm_silu":{"cpu_f32":[0-9]*}' .out
+is $? "the fused kernels and no others ran"
+"$DITTO" compare a.png c.png >.out 2>.err
+[ $? -eq 1 ] && grep -q '^metadata "quality": "lossless" | "high"' .out
+is $? "high has other bits and says so"
+works "high in f32" "$DITTO" -m "$MODEL" -W 32 -H 16 --steps 1 --max-sequence-length 16 -p "a cat" -o d.png --seed 3 \
+    --quality high --dtype f32
+grep -q '^note: linear-gelu-f32 stays on the reference path in transformer: flux.double.txt_ff_in: linear_gelu: ' .err
+is $? "a refusal names site and reason"
+works "--dry-run" ditto -p "a cat" -o e.png --quality high --dry-run
+grep -q '^quality        high$' .out && grep -q ' groupnorm-silu-f32: mounted on vae (' .out
+is $? "a dry run says what will be mounted"
+refused 2 "linear-gelu-f32 rounds less than the reference does; it needs --quality high" "a family of high" \
+    ditto -p x -o e.png --families linear-gelu-f32
+refused 2 'found "gelu", expected none, all, linear-gelu, ln-modulate, or several' "unknown family" \
+    ditto -p x -o e.png --families ln-modulate,gelu
+clean
+
 # --- dump and inject ---
 works "--dump" ditto -p "a cat" -o a.png --seed 3 --dump stages
 [ -f stages/meta.json ] && [ -f stages/noise.safetensors ] && [ -f stages/latents.safetensors ]

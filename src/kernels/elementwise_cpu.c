@@ -59,17 +59,13 @@ static void act_span(const Exec *x, int32_t kind, float *v, int64_t n, DType t) 
     switch (kind) {
     case ACT_SILU:
         if (bf16) lookup(v, n, x->unary->table[UNARY_SILU]);
-        else for (int64_t j = 0; j < n; j++) v[j] = v[j] / (1.0f + exp_f32(-v[j]));
+        else for (int64_t j = 0; j < n; j++) v[j] = silu_f32(v[j]);
         break;
     case ACT_GELU_TANH:
         if (bf16) {
             lookup(v, n, x->unary->table[UNARY_GELU_TANH]);
         } else {
-            /* 0.5 (1 + tanh w) = 1 / (1 + exp(-2w)): the same value, no cancellation, and it vectorises */
-            for (int64_t j = 0; j < n; j++) {
-                float a = v[j], w = SQRT_2_OVER_PI * (a + 0.044715f * a * a * a);
-                v[j] = a / (1.0f + exp_f32(-2.0f * w));
-            }
+            for (int64_t j = 0; j < n; j++) v[j] = gelu_tanh_f32(v[j]);
         }
         break;
     case ACT_GELU_ERF:

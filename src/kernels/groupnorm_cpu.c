@@ -3,12 +3,15 @@
  * Pass one sums x and x^2 per channel in double over bands of rows (products of two f32 are exact there, so a large
  * mean costs nothing that f32 data could show); bands are cut by the picture's height alone and added in order, so
  * the result does not depend on the number of threads. Pass two normalises batches of pixels.
- * Easy to get wrong: y may be x: a batch is widened completely before it is written. SiLU sees the rounded value. */
+ * Easy to get wrong: y may be x: a batch is widened completely before it is written. SiLU sees the rounded
+ * value, except in the variant of quality high. */
 #include "kernels/exp_cpu.h"
 #include "kernels/gemm_cpu.h"
 #include "kernels/registry.h"
 #include "kernels/unary.h"
 #include "ops.h"
+
+#include <stdio.h>
 
 enum { BANDS = 64, BATCH_FLOATS = 4096 };
 
@@ -112,11 +115,12 @@ static void store(const Plan *p, const Tensor *t, int64_t y, int64_t x, int64_t 
     }
 }
 
-static Status normalise(Exec *x, OpId op, const GroupNorm *a) {
+/* keep: SiLU sees the f32 value, with no rounding between. */
+static Status normalise(Exec *x, OpId op, const GroupNorm *a, bool keep) {
     TRY(check(x, op, a));
     bool silu = op == OP_groupnorm_silu;
     const uint16_t *table = NULL;
-    if (silu && a->x.dtype == BF16) {
+    if (silu && !keep && a->x.dtype == BF16) {
         if (!x->unary) return fail(x->error, ERR_MODEL, "groupnorm_silu: the tables of the BF16 functions are not open");
         table = x->unary->table[UNARY_SILU];
     }
@@ -146,15 +150,23 @@ static Status normalise(Exec *x, OpId op, const GroupNorm *a) {
                     *at = (*at - mean[c]) * rstd[c] * w[c] + b[c];
                 }
             if (silu && !table)
-                for (int64_t i = 0; i < n * p.channels; i++) v[i] = v[i] / (1.0f + exp_f32(-v[i]));
+                for (int64_t i = 0; i < n * p.channels; i++) v[i] = silu_f32(v[i]);
             store(&p, &a->y, y, x0, n, v, table);
         }
     }
     return OK;
 }
 
-static Status groupnorm(Exec *x, const void *args) { return normalise(x, OP_groupnorm, args); }
-static Status groupnorm_silu(Exec *x, const void *args) { return normalise(x, OP_groupnorm_silu, args); }
+static Status groupnorm(Exec *x, const void *args) { return normalise(x, OP_groupnorm, args, false); }
+static Status groupnorm_silu(Exec *x, const void *args) { return normalise(x, OP_groupnorm_silu, args, false); }
+static Status groupnorm_silu_f32(Exec *x, const void *args) { return normalise(x, OP_groupnorm_silu, args, true); }
+
+static bool groupnorm_silu_f32_accepts(const void *args, char *why, size_t size) {
+    const GroupNorm *a = args;
+    if (a->x.dtype == BF16 && a->y.dtype == BF16) return true;
+    snprintf(why, size, "x is %s, expected BF16: without a rounding there is none to leave out", dtype_name(a->x.dtype));
+    return false;
+}
 
 static size_t groupnorm_scratch(const Exec *x, const void *args) {
     (void)x;
@@ -164,5 +176,8 @@ static size_t groupnorm_scratch(const Exec *x, const void *args) {
 const Impl GROUPNORM_CPU[] = {
     {OP_groupnorm, "cpu", groupnorm, groupnorm_scratch, NULL},
     {OP_groupnorm_silu, "cpu", groupnorm_silu, groupnorm_scratch, NULL},
+};
+const Impl GROUPNORM_SILU_F32_CPU[] = {
+    {OP_groupnorm_silu, "cpu_f32", groupnorm_silu_f32, groupnorm_scratch, groupnorm_silu_f32_accepts},
 };
 const int GROUPNORM_CPU_COUNT = sizeof GROUPNORM_CPU / sizeof *GROUPNORM_CPU;

@@ -6,9 +6,13 @@
  * reading the weight, and takes a dot-product loop instead: packing for a product would cost more than the product.
  * Easy to get wrong: the bias is added to the f32 sum, after the last block of K; scratch may depend on the shapes
  * only, never on where a weight happens to lie. */
+#include "kernels/exp_cpu.h"
 #include "kernels/gemm_cpu.h"
 #include "kernels/registry.h"
+#include "kernels/unary.h"
 #include "ops.h"
+
+#include <stdio.h>
 
 enum {
     FEW_ROWS = 8,             /* up to here the dot-product loop wins over packing */
@@ -49,6 +53,9 @@ static Plan plan(Tensor x, int64_t n) {
     return p;
 }
 
+/* What happens to a finished tile of y while it is in the cache. GELU_KEPT: GELU of the f32 value, one rounding. */
+typedef enum Epilogue { PLAIN, GELU_ROUNDED, GELU_KEPT } Epilogue;
+
 /* One weight and its output, as the loops want them. */
 typedef struct Side {
     const char *w;      /* first element */
@@ -57,9 +64,18 @@ typedef struct Side {
     bool direct;        /* usable by a product as it lies */
     const float *bias;  /* widened, or NULL */
     bool after;         /* BIAS_AFTER */
+    Epilogue then;
+    const uint16_t *table; /* GELU_ROUNDED in BF16 */
     Tensor y;
     int64_t n;
 } Side;
+
+static void finish_kept(const Side *s, const float *sum, uint16_t *y, int64_t n0, int64_t n) {
+    if (s->bias)
+        for (int64_t i = 0; i < n; i++) y[i] = bf16_from_f32(gelu_tanh_f32(sum[i] + s->bias[n0 + i]));
+    else
+        for (int64_t i = 0; i < n; i++) y[i] = bf16_from_f32(gelu_tanh_f32(sum[i]));
+}
 
 /* y = sum + bias with the rounding of the mode; n columns of one row, from column n0. */
 static void finish(const Side *s, const float *sum, int64_t row, int64_t n0, int64_t n) {
@@ -70,15 +86,23 @@ static void finish(const Side *s, const float *sum, int64_t row, int64_t n0, int
             for (int64_t i = 0; i < n; i++) y[i] = sum[i] + s->bias[n0 + i];
         else if (y != sum)
             memcpy(y, sum, (size_t)n * sizeof *y);
+        if (s->then)
+            for (int64_t i = 0; i < n; i++) y[i] = gelu_tanh_f32(y[i]);
         return;
     }
     uint16_t *y = (uint16_t *)(void *)to;
+    if (s->then == GELU_KEPT) {
+        finish_kept(s, sum, y, n0, n);
+        return;
+    }
     if (!s->bias)
         for (int64_t i = 0; i < n; i++) y[i] = bf16_from_f32(sum[i]);
     else if (s->after)
         for (int64_t i = 0; i < n; i++) y[i] = bf16_from_f32(bf16_round(sum[i]) + s->bias[n0 + i]);
     else
         for (int64_t i = 0; i < n; i++) y[i] = bf16_from_f32(sum[i] + s->bias[n0 + i]);
+    if (s->then == GELU_ROUNDED)
+        for (int64_t i = 0; i < n; i++) y[i] = s->table[y[i]];
 }
 
 /* Tile [row, row + m) x [n0, n0 + n) of y. x: the widened chunk, whose row 0 is row `first` of the op. */
@@ -181,8 +205,14 @@ static Side side_of(const Weight *w, Tensor y, int bias_mode) {
     return s;
 }
 
-static Status product(Exec *x, Tensor xin, const Weight *const *w, const Tensor *y, int count, int bias_mode) {
+static Status product(Exec *x, Tensor xin, const Weight *const *w, const Tensor *y, int count, int bias_mode,
+                      Epilogue then) {
     int64_t widest = 0;
+    const uint16_t *table = NULL;
+    if (then == GELU_ROUNDED && y->dtype == BF16) {
+        if (!x->unary) return fail(x->error, ERR_MODEL, "linear_gelu: the tables of the BF16 functions are not open");
+        table = x->unary->table[UNARY_GELU_TANH];
+    }
     for (int i = 0; i < count; i++) {
         TRY(check(x, xin, w[i], y[i]));
         widest = gemm_max(widest, w[i]->w.shape[0]);
@@ -204,6 +234,8 @@ static Status product(Exec *x, Tensor xin, const Weight *const *w, const Tensor 
         }
         for (int i = 0; i < count; i++) {
             Side s = side_of(w[i], y[i], bias_mode);
+            s.then = then;
+            s.table = table;
             if (w[i]->bias.rank) {
                 gemm_widen(bias, w[i]->bias.data, w[i]->bias.dtype, w[i]->round, s.n);
                 s.bias = bias;
@@ -217,7 +249,7 @@ static Status product(Exec *x, Tensor xin, const Weight *const *w, const Tensor 
 
 static Status linear(Exec *x, const void *args) {
     const Linear *a = args;
-    return product(x, a->x, &a->w, &a->y, 1, a->bias_mode);
+    return product(x, a->x, &a->w, &a->y, 1, a->bias_mode, PLAIN);
 }
 
 static size_t linear_scratch(const Exec *x, const void *args) {
@@ -234,7 +266,7 @@ static int many_count(const LinearMany *a) {
 
 static Status linear_many(Exec *x, const void *args) {
     const LinearMany *a = args;
-    return product(x, a->x, a->w, a->y, many_count(a), a->bias_mode);
+    return product(x, a->x, a->w, a->y, many_count(a), a->bias_mode, PLAIN);
 }
 
 static size_t linear_many_scratch(const Exec *x, const void *args) {
@@ -253,6 +285,31 @@ static Status linear_gelu(Exec *x, const void *args) {
     return act->run(x, &(Act){.y = a->y, .x = a->y, .kind = ACT_GELU_TANH});
 }
 
+/* The same bits without a second pass over y: the table is asked while the tile is in the cache. */
+static Status linear_gelu_fused(Exec *x, const void *args) {
+    const Linear *a = args;
+    return product(x, a->x, &a->w, &a->y, 1, a->bias_mode, GELU_ROUNDED);
+}
+
+static Status linear_gelu_f32(Exec *x, const void *args) {
+    const Linear *a = args;
+    return product(x, a->x, &a->w, &a->y, 1, a->bias_mode, GELU_KEPT);
+}
+
+static bool linear_gelu_f32_accepts(const void *args, char *why, size_t size) {
+    const Linear *a = args;
+    if (a->y.dtype != BF16)
+        snprintf(why, size, "y is %s, expected BF16: without a rounding there is none to leave out", dtype_name(a->y.dtype));
+    else if (a->w->bias.rank && a->bias_mode != BIAS_FUSED)
+        snprintf(why, size, "the bias is added after a rounding");
+    else
+        return true;
+    return false;
+}
+
+const Impl LINEAR_GELU_FUSED_CPU[] = {{OP_linear_gelu, "cpu_fused", linear_gelu_fused, linear_scratch, NULL}};
+const Impl LINEAR_GELU_F32_CPU[] = {
+    {OP_linear_gelu, "cpu_f32", linear_gelu_f32, linear_scratch, linear_gelu_f32_accepts}};
 const Impl LINEAR_CPU[] = {
     {OP_linear, "cpu", linear, linear_scratch, NULL},
     {OP_linear_many, "cpu", linear_many, linear_many_scratch, NULL},

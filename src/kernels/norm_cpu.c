@@ -9,6 +9,7 @@
 #include "kernels/rows.h"
 
 #include <math.h>
+#include <stdio.h>
 
 static double lanes_sum(const double *lane) {
     double a[8], b[4];
@@ -131,6 +132,61 @@ static Status ln_modulate_cpu(Exec *x, const void *args) {
     return OK;
 }
 
+/* The same bits for modulation by one row: scale and shift are widened, and r(1 + scale) rounded, once instead of once a
+ * row, and a span makes one trip through the cache. */
+static size_t ln_modulate_fused_scratch(const Exec *x, const void *args) {
+    const LnModulate *a = args;
+    (void)x;
+    return 2 * (((size_t)a->x.shape[a->x.rank - 1] * sizeof(float) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
+}
+
+static Status ln_modulate_fused(Exec *x, const void *args) {
+    LnModulate a = *(const LnModulate *)args;
+    DType t = a.x.dtype;
+    bool shifted = a.shift.rank != 0;
+    TRY(rows_want_like(x, OP_ln_modulate, "y", a.y, a.x));
+    Walk w = rows_walk(a.y);
+    float *scale = arena_push(x->scratch, (size_t)w.cols * sizeof *scale);
+    float *shift = arena_push(x->scratch, (size_t)w.cols * sizeof *shift);
+    if (!scale || !shift) return fail(x->error, ERR_MEMORY, "ln_modulate: no scratch for two rows");
+    rows_load(scale, &a.scale, (Span){0, 0, w.cols});
+    for (int64_t j = 0; j < w.cols; j++) scale[j] += 1.0f;
+    rows_round(scale, w.cols, t);
+    if (shifted) rows_load(shift, &a.shift, (Span){0, 0, w.cols});
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t row = 0; row < w.rows; row++) {
+        float v[ROWS_SPAN];
+        Stats st = row_stats(&a.x, &w, row, a.eps, true, v);
+        for (int64_t first = 0; first < w.cols; first += ROWS_SPAN) {
+            Span s = rows_piece(&w, row, first);
+            const float *m = scale + first, *d = shift + first;
+            if (w.pieces > 1) rows_load(v, &a.x, s);
+            if (t == BF16 && shifted)
+                for (int64_t j = 0; j < s.n; j++)
+                    v[j] = bf16_round(bf16_round((v[j] - st.mean) * st.rstd) * m[j]) + d[j];
+            else if (t == BF16)
+                for (int64_t j = 0; j < s.n; j++) v[j] = bf16_round((v[j] - st.mean) * st.rstd) * m[j];
+            else if (shifted)
+                for (int64_t j = 0; j < s.n; j++) v[j] = (v[j] - st.mean) * st.rstd * m[j] + d[j];
+            else
+                for (int64_t j = 0; j < s.n; j++) v[j] = (v[j] - st.mean) * st.rstd * m[j];
+            rows_store(&a.y, s, v);
+        }
+    }
+    return OK;
+}
+
+static bool ln_modulate_fused_accepts(const void *args, char *why, size_t size) {
+    const LnModulate *a = args;
+    int64_t d = a->x.rank ? a->x.shape[a->x.rank - 1] : 0;
+    const Tensor *row[] = {&a->scale, &a->shift};
+    if (a->x.dtype != BF16 && a->x.dtype != F32) return snprintf(why, size, "x is %s", dtype_name(a->x.dtype)), false;
+    for (int i = 0; i < 2; i++)
+        if (row[i]->rank && (row[i]->rank != 1 || row[i]->shape[0] != d || row[i]->dtype != a->x.dtype))
+            return snprintf(why, size, "%s is not one row of %lld in x's dtype", i ? "shift" : "scale", (long long)d), false;
+    return true;
+}
+
 static Status rmsnorm_cpu(Exec *x, const void *args) {
     RmsNorm a = *(const RmsNorm *)args;
     bool weighted = a.w.rank != 0, twice = a.form == RMS_TWICE;
@@ -235,4 +291,6 @@ static Status qk_norm_rope_head_cpu(Exec *x, const void *args) {
 
 #define IMPL(op_name) {.op = OP_##op_name, .name = "cpu", .run = op_name##_cpu}
 const Impl NORM_CPU[] = {IMPL(layernorm), IMPL(ln_modulate), IMPL(rmsnorm), IMPL(qk_norm_rope_head)};
+const Impl LN_MODULATE_FUSED_CPU[] = {
+    {OP_ln_modulate, "cpu_fused", ln_modulate_fused, ln_modulate_fused_scratch, ln_modulate_fused_accepts}};
 const int NORM_CPU_COUNT = sizeof NORM_CPU / sizeof *NORM_CPU;

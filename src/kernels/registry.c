@@ -1,4 +1,5 @@
-/* registry.c - fills the op tables. The CPU table is the meaning of every op: one implementation each.
+/* registry.c - fills the op tables. The CPU table is the meaning of every op: one implementation each, and families beside
+ * it that fuse some of them.
  * The CUDA table's references call cuBLASLt and cuDNN where PyTorch does. */
 #include "kernels/registry.h"
 
@@ -21,6 +22,19 @@ size_t ops_cpu_resident(void) {
     const size_t tables = (size_t)UNARY_COUNT * UNARY_ENTRIES * sizeof(uint16_t);
     const size_t packing = (size_t)5 << 18; /* what OpenBLAS' packing buffer and a stack come to, measured */
     return tables + (size_t)gemm_threads() * packing;
+}
+
+const Family FAMILIES_CPU[] = {
+    {"linear-gelu-f32", BOUNDED, LINEAR_GELU_F32_CPU, 1, "linear + GELU, the product kept in f32"},
+    {"groupnorm-silu-f32", BOUNDED, GROUPNORM_SILU_F32_CPU, 1, "GroupNorm + SiLU, the norm kept in f32"},
+    {"linear-gelu", EXACT, LINEAR_GELU_FUSED_CPU, 1, "linear + GELU in one pass"},
+    {"ln-modulate", EXACT, LN_MODULATE_FUSED_CPU, 1, "LayerNorm + modulation in one pass"},
+};
+const int FAMILIES_CPU_COUNT = sizeof FAMILIES_CPU / sizeof *FAMILIES_CPU;
+
+const Family *registry_families(bool cuda, int *count) {
+    *count = cuda ? 0 : FAMILIES_CPU_COUNT;
+    return FAMILIES_CPU;
 }
 
 void ops_cuda(Ops *ops) {

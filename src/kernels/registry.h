@@ -9,6 +9,24 @@
 extern "C" {
 #endif
 
+/* Variants that are mounted together or not at all (fusion.h). EXACT: the bits of the table's references, verified at
+ * first sight; BOUNDED: fewer roundings, mounted at quality high only. */
+typedef struct Family {
+    const char *name;
+    Promise promise;
+    const Impl *impl; /* `count` of them, at most one an op */
+    int count;
+    const char *what; /* a few words for tables */
+} Family;
+
+/* In order of preference: where a BOUNDED family takes all of an EXACT one's ops, the EXACT one is not mounted. */
+extern const Family FAMILIES_CPU[];
+extern const int FAMILIES_CPU_COUNT;
+/* The families of the CPU table or of the CUDA table (none yet). */
+const Family *registry_families(bool cuda, int *count);
+
+extern const Impl LN_MODULATE_FUSED_CPU[], LINEAR_GELU_FUSED_CPU[], LINEAR_GELU_F32_CPU[], GROUPNORM_SILU_F32_CPU[];
+
 extern const Impl ELEMENTWISE_CPU[];
 extern const int ELEMENTWISE_CPU_COUNT;
 extern const Impl NORM_CPU[];

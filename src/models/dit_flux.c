@@ -179,32 +179,44 @@ static Status double_block(const FluxDit *m, Exec *x, const FluxStream stream[2]
     Tensor q = exec_new(x, n, d), k = exec_new(x, n, d), v = exec_new(x, n, d), o = exec_new(x, n, d);
     for (int s = 0; s < 2; s++) {
 #define ROWS(t) tensor_slice(t, 0, start[s], count[s])
+#define SITE(name) exec_site(x, s == IMAGE ? "flux.double.img_" name : "flux.double.txt_" name)
         Tensor qs = ROWS(q), ks = ROWS(k);
+        SITE("norm1");
         TRY(op_ln_modulate(x, &(LnModulate){.y = ROWS(norm), .x = ROWS(h), .shift = chunk(mod[s], d, 0),
                                             .scale = chunk(mod[s], d, 1), .eps = EPS}));
+        SITE("qkv");
         TRY(op_linear_many(x, &(LinearMany){.y = {qs, ks, ROWS(v)}, .x = ROWS(norm),
                                             .w = {&stream[s].q, &stream[s].k, &stream[s].v}}));
         qs = tensor_split(qs, e), ks = tensor_split(ks, e);
+        SITE("qk_norm");
         TRY(op_qk_norm_rope_head(x, &(QkNormRopeHead){.yq = qs, .yk = ks, .q = qs, .k = ks, .wq = stream[s].norm_q,
                                                       .wk = stream[s].norm_k, .cos = ROWS(p->cos), .sin = ROWS(p->sin),
                                                       .eps = EPS, .rope = ROPE_INTERLEAVED}));
     }
+    exec_site(x, "flux.double.attention");
     TRY(op_attention(x, &(Attention){.o = tensor_split(o, e), .q = tensor_split(q, e), .k = tensor_split(k, e),
                                      .v = tensor_split(v, e), .scale = (float)(1.0 / sqrt((double)e))}));
     for (int s = 0; s < 2; s++) {
+        SITE("out");
         TRY(op_linear(x, &(Linear){.y = ROWS(norm), .x = ROWS(o), .w = &stream[s].out}));
+        SITE("gate1");
         TRY(op_residual_gate(x, &(ResidualGate){.y = ROWS(h), .residual = ROWS(h), .x = ROWS(norm),
                                                 .gate = chunk(mod[s], d, 2)}));
     }
     arena_reset(x->work, inside);
     Tensor ff = exec_new(x, n, 4 * d);
     for (int s = 0; s < 2; s++) {
+        SITE("norm2");
         TRY(op_ln_modulate(x, &(LnModulate){.y = ROWS(norm), .x = ROWS(h), .shift = chunk(mod[s], d, 3),
                                             .scale = chunk(mod[s], d, 4), .eps = EPS}));
+        SITE("ff_in");
         TRY(op_linear_gelu(x, &(Linear){.y = ROWS(ff), .x = ROWS(norm), .w = &stream[s].ff_in}));
+        SITE("ff_out");
         TRY(op_linear(x, &(Linear){.y = ROWS(norm), .x = ROWS(ff), .w = &stream[s].ff_out}));
+        SITE("gate2");
         TRY(op_residual_gate(x, &(ResidualGate){.y = ROWS(h), .residual = ROWS(h), .x = ROWS(norm),
                                                 .gate = chunk(mod[s], d, 5)}));
+#undef SITE
 #undef ROWS
     }
     arena_reset(x->work, mark);
@@ -218,18 +230,26 @@ static Status single_block(const FluxDit *m, Exec *x, const FluxSingle *b, const
     Tensor q = exec_new(x, n, d), k = exec_new(x, n, d), v = exec_new(x, n, d);
     Tensor joint = exec_new(x, n, 5 * d); /* attention output beside the MLP: what proj_out takes */
     Tensor attended = tensor_slice(joint, 1, 0, d), mlp = tensor_slice(joint, 1, d, 4 * d);
+    exec_site(x, "flux.single.mod");
     TRY(op_linear(x, &(Linear){.y = mod, .x = temb, .w = &b->mod}));
+    exec_site(x, "flux.single.norm");
     TRY(op_ln_modulate(x, &(LnModulate){.y = norm, .x = h, .shift = chunk(mod, d, 0), .scale = chunk(mod, d, 1),
                                         .eps = EPS}));
+    exec_site(x, "flux.single.qkv");
     TRY(op_linear_many(x, &(LinearMany){.y = {q, k, v}, .x = norm, .w = {&b->q, &b->k, &b->v}}));
     Tensor qs = tensor_split(q, e), ks = tensor_split(k, e);
+    exec_site(x, "flux.single.qk_norm");
     TRY(op_qk_norm_rope_head(x, &(QkNormRopeHead){.yq = qs, .yk = ks, .q = qs, .k = ks, .wq = b->norm_q,
                                                   .wk = b->norm_k, .cos = p->cos, .sin = p->sin, .eps = EPS,
                                                   .rope = ROPE_INTERLEAVED}));
+    exec_site(x, "flux.single.attention");
     TRY(op_attention(x, &(Attention){.o = tensor_split(attended, e), .q = qs, .k = ks, .v = tensor_split(v, e),
                                      .scale = (float)(1.0 / sqrt((double)e))}));
+    exec_site(x, "flux.single.mlp");
     TRY(op_linear_gelu(x, &(Linear){.y = mlp, .x = norm, .w = &b->mlp}));
+    exec_site(x, "flux.single.out");
     TRY(op_linear(x, &(Linear){.y = norm, .x = joint, .w = &b->out}));
+    exec_site(x, "flux.single.gate");
     TRY(op_residual_gate(x, &(ResidualGate){.y = h, .residual = h, .x = norm, .gate = chunk(mod, d, 2)}));
     arena_reset(x->work, mark);
     return OK;
@@ -244,6 +264,7 @@ Status dit_flux_velocity(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor 
     TRY(weights_enter(x, WEIGHTS_PART));
     TRY(conditioning(m, x, p, t, guidance, temb));
     TRY(op_copy(x, &(Copy){.y = text_rows, .x = p->context}));
+    exec_site(x, "flux.x_embedder");
     TRY(op_linear(x, &(Linear){.y = image_rows, .x = latents, .w = &m->x_in}));
     TRY(exec_tap(x, "flux.x_embedder", image_rows));
     for (int i = 0; i < (int)m->c.layers; i++) {
@@ -261,9 +282,11 @@ Status dit_flux_velocity(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor 
     }
     Tensor mod = exec_new(x, 1, 2 * d), norm = exec_new(x, s, d);
     TRY(op_linear(x, &(Linear){.y = mod, .x = temb, .w = &m->mod_out}));
+    exec_site(x, "flux.norm_out");
     TRY(op_ln_modulate(x, &(LnModulate){.y = norm, .x = image_rows, .scale = chunk(mod, d, 0), .shift = chunk(mod, d, 1),
                                         .eps = EPS}));
     TRY(exec_tap(x, "flux.norm_out", norm));
+    exec_site(x, "flux.proj_out");
     TRY(op_linear(x, &(Linear){.y = velocity, .x = norm, .w = &m->out}));
     TRY(weights_leave(x, WEIGHTS_PART));
     arena_reset(x->work, mark);

@@ -67,6 +67,7 @@ static Status open_parts(Flux *f, const char *folder, Error *e) {
     dit_flux_bind(&f->dit, &m->part[DIT_PART].bind);
     vae_kl_bind(&f->vae, &m->part[VAE_PART].bind);
     m->part[DIT_PART].repeats = true;
+    m->part[VAE_PART].decodes = true;
     return OK;
 }
 

@@ -110,10 +110,12 @@ static Status resnet(const VaeKl *v, Exec *x, const VaeResnet *r, Tensor y, Tens
     int64_t h = in.shape[0], w = in.shape[1];
     int groups = (int)v->c.groups;
     Tensor a = exec_new(x, h, w, r->in), b = exec_new(x, h, w, r->out);
+    exec_site(x, "vae.resnet.norm1");
     TRY(op_groupnorm_silu(x, &(GroupNorm){.y = a, .x = in, .w = r->norm1_w, .b = r->norm1_b, .eps = EPS,
                                           .groups = groups}));
     Conv2d c = conv3(b, a, &r->conv1);
     TRY(op_conv2d(x, &c));
+    exec_site(x, "vae.resnet.norm2");
     TRY(op_groupnorm_silu(x, &(GroupNorm){.y = b, .x = b, .w = r->norm2_w, .b = r->norm2_b, .eps = EPS,
                                           .groups = groups}));
     c = conv3(y, b, &r->conv2);
@@ -134,6 +136,7 @@ static Status mid_attention(const VaeKl *v, Exec *x, Tensor y, Tensor in) {
     size_t mark = arena_mark(x->work);
     int64_t t = in.shape[0] * in.shape[1], c = in.shape[2];
     Tensor n = exec_new(x, t, c), q = exec_new(x, t, c), k = exec_new(x, t, c), val = exec_new(x, t, c);
+    exec_site(x, "vae.attention.norm");
     TRY(op_groupnorm(x, &(GroupNorm){.y = tensor_view(n, in.shape[0], in.shape[1], c), .x = in, .w = v->attn_norm_w,
                                      .b = v->attn_norm_b, .eps = EPS, .groups = (int)v->c.groups}));
     TRY(op_linear_many(x, &(LinearMany){.y = {q, k, val}, .x = n, .w = {&v->attn_q, &v->attn_k, &v->attn_v}}));
@@ -206,6 +209,7 @@ Status vae_kl_decode(const VaeKl *v, Exec *x, Tensor z, Tensor picture) {
     }
     turn ^= 1;
     next = STAGE(h, w, channels);
+    exec_site(x, "vae.norm_out");
     TRY(op_groupnorm_silu(x, &(GroupNorm){.y = next, .x = at, .w = v->norm_out_w, .b = v->norm_out_b, .eps = EPS,
                                           .groups = (int)c->groups}));
     TRY(exec_tap(x, "vae.norm_out", next));

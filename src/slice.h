@@ -1,0 +1,29 @@
+/* slice.h - an op's arguments cut down to some rows and moved to other memory: what probes and first-sight checks run on.
+ *
+ * Rows are dimension 0 of output 0; every tensor of rank 2 or more with that extent is cut with it, vectors stay whole.
+ * That is a true piece of the op only where rows do not depend on each other (slice_rowwise).
+ * Easy to get wrong: strides are kept, so a moved tensor takes the span of the original, gaps included; Weights are
+ * shared, not copied, unless slice_weights says so. */
+#ifndef SLICE_H
+#define SLICE_H
+
+#include "ops.h"
+
+typedef union Args {
+    Tensor tensor[OPS_ARGS / sizeof(Tensor)]; /* outputs first, then inputs */
+    unsigned char bytes[OPS_ARGS];
+} Args;
+
+/* Whether each row of the outputs is made from the same rows of the inputs (and from vectors, weights and scalars). */
+bool slice_rowwise(OpId op);
+int64_t slice_rows(const Args *a);
+Args slice_copy(OpId op, const void *args);
+/* Rows [start, start + count) of a. */
+Args slice_cut(OpId op, const Args *a, int64_t start, int64_t count);
+/* Bytes from the first to the last element of t. */
+size_t slice_span(Tensor t);
+/* Address of weight i (NULL when unused), and replacing it. */
+const Weight *slice_weight(OpId op, const Args *a, int i);
+void slice_set_weight(OpId op, Args *a, int i, const Weight *w);
+
+#endif
