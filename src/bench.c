@@ -117,6 +117,8 @@ static Status print(Bench *b, const Phase *phase, FILE *out, Error *e) {
     cJSON_AddNumberToObject(o, "width", b->job.width);
     cJSON_AddNumberToObject(o, "height", b->job.height);
     cJSON_AddNumberToObject(o, "text_tokens", b->job.max_sequence_length);
+    cJSON_AddStringToObject(o, "quality", b->job.quality == QUALITY_HIGH ? "high" : "lossless");
+    cJSON_AddStringToObject(o, "families", b->job.families ? b->job.families : "all");
     if (b->bytes) cJSON_AddNumberToObject(o, "bytes", (double)b->bytes);
     cJSON_AddStringToObject(o, "clock", b->device->mark ? "device" : "host");
     cJSON_AddStringToObject(o, "profile", line);
@@ -157,7 +159,8 @@ Status bench_run(const BenchOptions *o, FILE *in, FILE *out, Error *e) {
     Bench *b = calloc(1, sizeof *b);
     if (!b) return fail(e, ERR_MEMORY, "out of memory");
     b->o = o;
-    b->job = (Job){.prompt = PROMPT, .width = o->width, .height = o->height, .seed = 1};
+    b->job = (Job){.prompt = PROMPT, .width = o->width, .height = o->height, .seed = 1, .quality = o->quality,
+                   .families = o->families};
     PipelineOptions open = {.model = o->folder, .device = o->device, .dtype = o->dtype, .vram = o->vram, .on = o->on,
                             .interrupted = o->interrupted};
     Status status = pipeline_open(&open, &b->pipeline, e);

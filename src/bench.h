@@ -20,6 +20,8 @@ typedef struct BenchOptions {
     const char *folder, *device; /* as PipelineOptions */
     DType dtype;
     size_t vram;
+    Quality quality;
+    const char *families; /* NULL: all of the quality's */
     int width, height;           /* 0: the model's */
     int runs, warmup;
     bool serve;

@@ -138,7 +138,7 @@ static size_t furnish(OpId op, Args *a, Weight w[LINEAR_MANY_MAX], Arena *arena)
 
 /* Runs the variant on a few rows of the site's shape in memory of its own: what guards cannot know (a library without a
  * plan, a kernel that does not start) shows here, before anything of the job ran. */
-static Status run_probe(const Impl *impl, const Site *site, const Exec *device_exec, Error *why) {
+static Status run_probe(const Fusion *f, const Impl *impl, const Site *site, const Exec *device_exec, Error *why) {
     Args a = site->args;
     Weight w[LINEAR_MANY_MAX];
     Arena work = {0}, scratch = {0};
@@ -147,6 +147,7 @@ static Status run_probe(const Impl *impl, const Site *site, const Exec *device_e
     TRY(arena_open(&work, device_exec->device, "probe", furnish(site->op, &counted, w, NULL), why));
     furnish(site->op, &a, w, &work);
     Exec x = *device_exec;
+    x.ops = &f->reference; /* a variant may hand a part of its work to a reference */
     x.error = why;
     x.work = &work;
     x.scratch = &scratch;
@@ -206,7 +207,7 @@ static Status admit(Fusion *f, Mount *m, const Exec *device_exec, bool *good, Er
         const Impl *impl = variant_of(m->family, site->op);
         Error why = {0};
         if (!impl || was_probed(f, impl, site->key)) continue;
-        if (run_probe(impl, site, device_exec, &why) != OK) {
+        if (run_probe(f, impl, site, device_exec, &why) != OK) {
             refuse(f, m, site, why.text);
             return OK;
         }

@@ -139,6 +139,8 @@ static Status bench(const Cli *cli, Error *e) {
                             .device = cli->device,
                             .dtype = cli->dtype,
                             .vram = cli->vram,
+                            .quality = cli->quality,
+                            .families = cli->families,
                             .width = cli->width,
                             .height = cli->height,
                             .runs = cli->runs,

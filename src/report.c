@@ -97,9 +97,21 @@ static Counts *count_calls(const PipelineFacts *f, Error *e) {
     return c;
 }
 
-static void bits_text(const Profile *p, char *text, size_t size) {
+/* A family that leaves roundings out, mounted in the last job; NULL: none. */
+static const char *rounding_family(const Model *m) {
+    for (int p = 0; p < m->parts; p++)
+        for (int i = 0; i < m->part[p].fusion.mounts; i++) {
+            const Mount *mount = &m->part[p].fusion.mount[i];
+            if (mount->chosen && mount->family->promise == BOUNDED) return mount->family->name;
+        }
+    return NULL;
+}
+
+static void bits_text(const Profile *p, const Model *m, char *text, size_t size) {
     char why[64];
-    if (profile_bits(p, why, sizeof why)) snprintf(text, size, "proven");
+    const char *family = rounding_family(m);
+    if (family) snprintf(text, size, "not proven (quality high: %s)", family);
+    else if (profile_bits(p, why, sizeof why)) snprintf(text, size, "proven");
     else snprintf(text, size, "not proven (%s)", why);
 }
 
@@ -121,10 +133,10 @@ static void cuda_version(cJSON *in, const char *key, int v) {
     text(in, key, t);
 }
 
-static void add_profile(cJSON *o, const Profile *p) {
+static void add_profile(cJSON *o, const Profile *p, const Model *m) {
     char line[PROFILE_TEXT], bits[96];
     profile_text(p, line);
-    bits_text(p, bits, sizeof bits);
+    bits_text(p, m, bits, sizeof bits);
     text(o, "device", p->device);
     text(o, "profile", line);
     text(o, "bits", bits);
@@ -246,7 +258,7 @@ Status report_json(const Report *r, const Pipeline *p, char **out, Error *e) {
     Meta meta = {r->job, pipeline_title(p), pipeline_device(p), pipeline_dtype(p)};
     char *parameters = meta_json(&meta, NULL, NULL);
     cJSON *o = cJSON_CreateObject();
-    add_profile(o, &profile);
+    add_profile(o, &profile, f.model);
     if (parameters) cJSON_AddRawToObject(o, "parameters", parameters);
     add_pictures(o, r);
     add_calls(o, counts);
@@ -281,7 +293,7 @@ Status report_explain(const Pipeline *p, FILE *out, Error *e) {
     char line[PROFILE_TEXT], bits[96];
     TRY(pipeline_profile(p, &profile, e));
     profile_text(&profile, line);
-    bits_text(&profile, bits, sizeof bits);
+    bits_text(&profile, f.model, bits, sizeof bits);
     fprintf(out, "profile        %s%s%s\nbits           %s\n", line, profile.sm ? ", " : "", profile.gpu, bits);
     if (!f.plan) return OK;
     Counts *c = count_calls(&f, e);

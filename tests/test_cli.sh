@@ -146,6 +146,10 @@ works "high" ditto -p "a cat" -o c.png --seed 3 --quality high --json
 grep -q '"quality":"high","families":{"transformer":{"linear-gelu-f32":.*"vae":{"groupnorm-silu-f32":' .out &&
     grep -q '"linear_gelu":{"cpu_f32":[0-9]*}' .out && grep -q '"groupnorm_silu":{"cpu_f32":[0-9]*}' .out
 is $? "the fused kernels and no others ran"
+works "--report of high" ditto -p "a cat" -o f.png --seed 3 --quality high --count 2 --report r.json
+tr -d ' \n\t' <r.json | grep -q '"bits":"notproven(qualityhigh:linear-gelu-f32)"' &&
+    tr -d ' \n\t' <r.json | grep -q '"part":"vae","family":"groupnorm-silu-f32","promise":"BOUNDED","mounted":true}'
+is $? "a report names the families, and no bits are promised"
 "$DITTO" compare a.png c.png >.out 2>.err
 [ $? -eq 1 ] && grep -q '^metadata "quality": "lossless" | "high"' .out
 is $? "high has other bits and says so"
