@@ -34,6 +34,7 @@ static bool told_accepts(const void *args, char *why, size_t size) {
 static Status told_run(const Impl *real, Exec *x, const void *args) {
     if (watched) mounted_inside |= pipeline_mounted(watched, "vae", "told-vae");
     if (ran++ == fail_at) return fail(x->error, ERR_DEVICE, "the variant failed as asked for");
+    if (!x->ops) return fail(x->error, ERR_DEVICE, "no table to hand work to"); /* probes have one too */
     const Tensor *y = args;
     bool marked = *(uint16_t *)(void *)((char *)y[1].data + slice_span(y[1]) - 2) == MARK;
     TRY(real->run(x, args));

@@ -54,7 +54,8 @@ int main(void) {
     Error e = {0};
     Pipeline *p = NULL;
     expect_ok(pipeline_open(&(PipelineOptions){.model = MODEL, .device = "cpu"}, &p, &e), &e);
-    Job job = {.prompt = "a cat", .width = 64, .height = 32, .steps = STEPS, .seed = 7, .max_sequence_length = 16};
+    Job job = {.prompt = "a cat", .width = 64, .height = 32, .steps = STEPS, .seed = 7, .max_sequence_length = 16,
+               .families = "none"};
     expect_ok(pipeline_resolve(p, &job, &e), &e);
     char *said = NULL;
     size_t size = 0;
@@ -91,6 +92,7 @@ int main(void) {
     other.name = "cuda_other";
     dit->ops.impl[OP_attention][0] = &other;
     dit->ops.epoch++;
+    dit->fusion.reference = dit->ops; /* what the table is made of when families change */
     expect_ok(pipeline_render(p, &job, NULL, &media, &e), &e);
     media_free(&media);
     j = report_of(p, &job, &e);
@@ -104,6 +106,22 @@ int main(void) {
     expect(strstr(said, " on the cpu table, 10 on the cuda table\n") != NULL);
     expect(strstr(said, "transformer      attention          cuda_other             10\n") != NULL);
     free(said);
+
+    /* Families, their kernels, and what they do to the promise. */
+    job.quality = QUALITY_HIGH;
+    job.families = "linear-gelu-f32,ln-modulate";
+    expect_ok(pipeline_render(p, &job, NULL, &media, &e), &e);
+    media_free(&media);
+    j = report_of(p, &job, &e);
+    expect(text_is(j, "bits", "not proven (quality high: linear-gelu-f32)"));
+    const Json *row = first_item(json_get(j, "families"));
+    expect(row && row->next && !row->next->next && text_is(row, "part", "transformer"));
+    expect(row && text_is(row, "family", "linear-gelu-f32") && text_is(row, "promise", "BOUNDED"));
+    expect(row && row->next && text_is(row->next, "family", "ln-modulate") && text_is(row->next, "promise", "EXACT"));
+    /* the two jobs before it ran the references: counts of the whole run */
+    expect(2 * ops_count(j, NULL, "linear_gelu", "cpu_f32") == ops_count(j, NULL, "linear_gelu", "cpu"));
+    expect(ops_count(j, NULL, "ln_modulate", "cpu_fused") > 0);
+    json_free(j);
     pipeline_close(p);
     return expect_done();
 }
