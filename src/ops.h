@@ -39,11 +39,16 @@ extern "C" {
     X(layernorm, LayerNorm, 1, 3, 0, 1, EXACT)                                                           \
     X(ln_modulate, LnModulate, 1, 3, 0, 1, EXACT)                                                        \
     X(rmsnorm, RmsNorm, 1, 2, 0, 2, EXACT)                                                               \
-    X(qk_norm_rope_head, QkNormRopeHead, 2, 6, 0, 2, EXACT)                                              \
+    X(rmsnorm_scale, RmsNormScale, 1, 3, 0, 1, EXACT)                                                    \
+    X(residual_norm, ResidualNorm, 1, 4, 0, 1, EXACT)                                                    \
+    X(qk_norm_rope_head, QkNormRopeHead, 2, 6, 0, 3, EXACT)                                              \
     X(attention, Attention, 1, 3, 0, 2, BOUNDED)                                                         \
     X(attention_eager, AttentionEager, 1, 4, 0, 2, BOUNDED)                                              \
     X(time_embed, TimeEmbed, 1, 1, 0, 1, EXACT)                                                          \
     X(cfg_combine, CfgCombine, 1, 3, 0, 0, EXACT)                                                        \
+    X(cfg_extrapolate, CfgCombine, 1, 3, 0, 0, EXACT)                                                    \
+    X(norm_limit, NormLimit, 1, 2, 0, 1, BOUNDED)                                                        \
+    X(negate, Negate, 1, 1, 0, 0, EXACT)                                                                 \
     X(euler_step, EulerStep, 1, 3, 0, 0, EXACT)                                                          \
     X(affine, Affine, 1, 1, 0, 2, EXACT)                                                                 \
     X(to_rgb8, ToRgb8, 1, 1, 0, 0, EXACT)                                                                \

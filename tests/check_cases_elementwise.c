@@ -243,6 +243,60 @@ static void make_cfg_combine(Case *c) {
     }
 }
 
+static void make_cfg_extrapolate(Case *c) {
+    ARGS(CfgCombine);
+    Shape s = shape_of(c, c->index % SHAPES);
+    DType t = c->index / SHAPES ? BF16 : F32;
+    check_label(c, "%s, %lld rows of %lld", dtype_name(t), (long long)s.rows, (long long)s.cols);
+    Buf *p = check_in(c, "pos", &a->pos, t, check_layout(c), s.rank, s.extent);
+    Buf *q = check_in(c, "neg", &a->neg, t, check_layout(c), s.rank, s.extent);
+    Buf *k = check_in(c, "scale", &a->scale, F32, LAYOUT_DENSE, SHAPE(1)), *y = output(c, p, &a->y, &s);
+    fill(c, p, 2);
+    fill(c, q, 2);
+    k->v[0] = (float)(0.5 + 0.7 * (double)check_below(c, 8));
+    for (int64_t i = 0; i < y->n; i++) {
+        double d = check_r((double)p->v[i] - (double)q->v[i], t), m = check_r((double)k->v[0] * d, t);
+        check_exact(y, i, check_r((double)p->v[i] + m, t));
+    }
+}
+
+/* Limits well on either side of the norm: where the comparison itself is a matter of rounding, nothing is promised. The
+ * factor is a quotient of two sums of squares, each as good as a plain f32 sum of its length. */
+static void make_norm_limit(Case *c) {
+    ARGS(NormLimit);
+    Shape s = shape_of(c, c->index % SHAPES);
+    bool shrinks = c->index / SHAPES;
+    check_label(c, "%lld rows of %lld, %s", (long long)s.rows, (long long)s.cols, shrinks ? "above the limit" : "below");
+    Buf *x = check_in(c, "x", &a->x, F32, check_layout(c), s.rank, s.extent);
+    Buf *like = check_in(c, "like", &a->like, F32, check_layout(c), s.rank, s.extent), *y = output(c, x, &a->y, &s);
+    check_fill(c, x, 0.1, 2);
+    check_fill(c, like, -0.2, 1);
+    double have = 0, most = 0;
+    float plain[2] = {0};
+    for (int64_t i = 0; i < x->n; i++) {
+        have += (double)x->v[i] * (double)x->v[i], most += (double)like->v[i] * (double)like->v[i];
+        plain[0] += x->v[i] * x->v[i], plain[1] += like->v[i] * like->v[i];
+    }
+    double lost = fabs((double)plain[0] - have) / have + fabs((double)plain[1] - most) / most;
+    a->limit = (float)((shrinks ? 0.7 : 1.3) * sqrt(have / most));
+    double factor = shrinks ? (double)a->limit * sqrt(most) / sqrt(have) : 1;
+    for (int64_t i = 0; i < y->n; i++) {
+        double want = (double)x->v[i] * factor;
+        if (shrinks) check_within(y, i, want, fabs(want) * (2 * lost + 8 * CHECK_U));
+        else check_exact(y, i, want);
+    }
+}
+
+static void make_negate(Case *c) {
+    ARGS(Negate);
+    Shape s = shape_of(c, c->index % SHAPES);
+    DType t = c->index / SHAPES ? BF16 : F32;
+    check_label(c, "%s, %lld rows of %lld", dtype_name(t), (long long)s.rows, (long long)s.cols);
+    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent), *y = output(c, x, &a->y, &s);
+    fill(c, x, 2);
+    for (int64_t i = 0; i < y->n; i++) check_exact(y, i, -(double)x->v[i]);
+}
+
 static void make_euler_step(Case *c) {
     ARGS(EulerStep);
     Shape s = shape_of(c, c->index % SHAPES);
@@ -352,6 +406,9 @@ const CaseSet CHECK_ELEMENTWISE[] = {
     {OP_residual_gate, SHAPES * 10, make_residual_gate},
     {OP_time_embed, 48, make_time_embed},
     {OP_cfg_combine, SHAPES * 2, make_cfg_combine},
+    {OP_cfg_extrapolate, SHAPES * 2, make_cfg_extrapolate},
+    {OP_norm_limit, SHAPES * 2, make_norm_limit},
+    {OP_negate, SHAPES * 2, make_negate},
     {OP_euler_step, SHAPES * 2, make_euler_step},
     {OP_affine, SHAPES * 2, make_affine},
     {OP_to_rgb8, 16, make_to_rgb8},

@@ -1,4 +1,4 @@
-/* check_cases_norm.c - cases of layernorm, ln_modulate, rmsnorm and qk_norm_rope_head.
+/* check_cases_norm.c - cases of layernorm, ln_modulate, rmsnorm, its composites and qk_norm_rope_head.
  *
  * Statistics come from a double; f32 statistics may be off by what a plain f32 loop loses (measured per row, doubled,
  * plus four roundings), so the normalised value lies in an interval. All later steps are monotone in it, hence the
@@ -214,11 +214,88 @@ static void make_rmsnorm(Case *c) {
     }
 }
 
+static void make_rmsnorm_scale(Case *c) {
+    static const char *const FORMS[] = {"a row", "a row of a slice", "none"};
+    ARGS(RmsNormScale);
+    Shape s = shape_of(c, c->index % SHAPES);
+    DType t = dtype_of(c);
+    int kind = fill_of(c), form = c->index / BASE_CASES;
+    if (s.rank == 1 && form == 1) form = 0;
+    check_label(c, "%s, %lld rows of %lld, %s, scale: %s", dtype_name(t), (long long)s.rows, (long long)s.cols,
+                FILLS[kind], FORMS[form]);
+    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent), *m = NULL;
+    Buf *w = check_in(c, "w", &a->w, t, LAYOUT_DENSE, SHAPE(s.cols));
+    if (form == 0) m = check_in(c, "scale", &a->scale, t, LAYOUT_DENSE, SHAPE(s.cols));
+    if (form == 1) m = check_in(c, "scale", &a->scale, t, LAYOUT_PADDED, SHAPE(1, s.cols));
+    Buf *y = output(c, x, &a->y, &s);
+    a->eps = 1e-5f;
+    c->bench = !kind && !form && (s.rows == 576 || s.cols == 3072);
+    fill_rows(c, x, kind);
+    check_fill(c, w, 1, 0.3);
+    if (m) check_fill(c, m, 0, 0.5);
+    limit(y, t, kind);
+    double *n = check_alloc(c, (size_t)s.cols * 8), *room = check_alloc(c, (size_t)s.cols * 8);
+    for (int64_t row = 0; row < s.rows; row++) {
+        if (!normalise(x->v + row * s.cols, s.cols, a->eps, false, n, room)) skip_row(c, y, row, s.cols);
+        for (int64_t j = 0; j < s.cols; j++) {
+            double f = (double)w->v[j], scale = m ? check_r(1 + (double)m->v[j], t) : 1, at[3];
+            for (int k = 0; k < 3; k++) at[k] = check_r(check_r(moved(n[j], room[j], k - 1, t) * f, t) * scale, t);
+            check_between(y, row * s.cols + j, at[1], at[0], at[2]);
+            widen(y, row * s.cols + j, 3, fabs(n[j] * f * scale));
+        }
+    }
+}
+
+static void make_residual_norm(Case *c) {
+    static const char *const FORMS[] = {"a row", "a row of a slice", "none"};
+    ARGS(ResidualNorm);
+    Shape s = shape_of(c, c->index % SHAPES);
+    DType t = dtype_of(c);
+    int kind = fill_of(c), form = c->index / BASE_CASES;
+    if (s.rank == 1 && form == 1) form = 0;
+    check_label(c, "%s, %lld rows of %lld, %s, gate: %s", dtype_name(t), (long long)s.rows, (long long)s.cols,
+                FILLS[kind], FORMS[form]);
+    Buf *r = check_in(c, "residual", &a->residual, t, check_layout(c), s.rank, s.extent), *y = r, *g = NULL;
+    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent);
+    Buf *w = check_in(c, "w", &a->w, t, LAYOUT_DENSE, SHAPE(s.cols));
+    if (form == 0) g = check_in(c, "gate", &a->gate, t, LAYOUT_DENSE, SHAPE(s.cols));
+    if (form == 1) g = check_in(c, "gate", &a->gate, t, LAYOUT_PADDED, SHAPE(1, s.cols));
+    if (check_below(c, 2)) {
+        check_in_place(c, r, &a->y);
+        check_label(c, ", in place");
+    } else {
+        y = check_out(c, "y", &a->y, t, check_layout(c), s.rank, s.extent);
+    }
+    a->eps = 1e-5f;
+    c->bench = !kind && !form && (s.rows == 576 || s.cols == 3072);
+    check_fill(c, r, 0, 2);
+    fill_rows(c, x, kind);
+    check_fill(c, w, 1, 0.3);
+    if (g) check_fill(c, g, 0, 1);
+    limit(y, t, kind);
+    double *n = check_alloc(c, (size_t)s.cols * 8), *room = check_alloc(c, (size_t)s.cols * 8);
+    for (int64_t row = 0; row < s.rows; row++) {
+        if (!normalise(x->v + row * s.cols, s.cols, a->eps, false, n, room)) skip_row(c, y, row, s.cols);
+        for (int64_t j = 0; j < s.cols; j++) {
+            int64_t i = row * s.cols + j;
+            double f = (double)w->v[j], gate = 1, at[3];
+            if (g) gate = t == BF16 ? check_unary(UNARY_TANH, (double)g->v[j]) : tanh((double)g->v[j]);
+            for (int k = 0; k < 3; k++) {
+                at[k] = check_r(moved(n[j], room[j], k - 1, t) * f, t);
+                if (g) at[k] = check_r(at[k] * gate, t);
+                at[k] = check_r((double)r->v[i] + at[k], t);
+            }
+            check_between(y, i, at[1], at[0], at[2]);
+            widen(y, i, 6, fabs((double)r->v[i]) + fabs(n[j] * f)); /* f32: tanh of a library is within two ulps */
+        }
+    }
+}
+
 /* --- heads --- */
 
 /* One of q and k: rows of E, the token's angles, the rounded norm as an interval, both outputs of each pair. */
 static void expect_heads(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf *cosine, const Buf *sine,
-                         float eps, int rope) {
+                         float eps, int rope, int form) {
     DType t = x->view.dtype;
     int64_t e = x->view.shape[2], heads = x->view.shape[1], half = e / 2, rows = x->n / e;
     double *n = check_alloc(c, (size_t)e * 8), *room = check_alloc(c, (size_t)e * 8);
@@ -226,6 +303,11 @@ static void expect_heads(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf 
         if (!normalise(x->v + row * e, e, eps, false, n, room)) skip_row(c, y, row, e);
         for (int64_t j = 0; j < e; j++) { /* n becomes the weighted value, room its reach */
             double f = (double)w->v[j];
+            if (form == RMS_TWICE && t == BF16) { /* the first rounding may take either neighbour */
+                double low = check_r(n[j] - room[j], t), high = check_r(n[j] + room[j], t);
+                n[j] = check_r(n[j], t);
+                room[j] = fmax(fabs(high - n[j]), fabs(n[j] - low));
+            }
             n[j] *= f;
             room[j] = room[j] * fabs(f) + 2 * CHECK_U * fabs(n[j]);
             if (rope == ROPE_NONE)
@@ -233,14 +315,16 @@ static void expect_heads(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf 
                               check_r(n[j] + room[j], t));
         }
         for (int64_t i = 0; rope != ROPE_NONE && i < half; i++) {
-            int64_t j0 = rope == ROPE_HALF ? i : 2 * i, j1 = rope == ROPE_HALF ? i + half : 2 * i + 1;
+            bool pairs = rope == ROPE_INTERLEAVED;
+            int64_t j0 = pairs ? 2 * i : i, j1 = pairs ? 2 * i + 1 : i + half;
+            DType inner = rope == ROPE_HALF_EAGER ? t : F32; /* of the products */
             double cs = (double)cosine->v[row / heads * half + i],
                    sn = (double)sine->v[row / heads * half + i];
             double want[2] = {0}, lo[2] = {INFINITY, INFINITY}, hi[2] = {-INFINITY, -INFINITY};
             for (int k = 0; k < 9; k++) { /* the middle and all corners */
                 double x0 = moved(n[j0], room[j0], k % 3 - 1, t), x1 = moved(n[j1], room[j1], k / 3 - 1, t);
-                double out[2] = {check_r(check_r(x0 * cs, F32) - check_r(x1 * sn, F32), t),
-                                 check_r(check_r(x1 * cs, F32) + check_r(x0 * sn, F32), t)};
+                double out[2] = {check_r(check_r(x0 * cs, inner) - check_r(x1 * sn, inner), t),
+                                 check_r(check_r(x1 * cs, inner) + check_r(x0 * sn, inner), t)};
                 for (int o = 0; o < 2; o++) {
                     lo[o] = fmin(lo[o], out[o]);
                     hi[o] = fmax(hi[o], out[o]);
@@ -260,23 +344,25 @@ static void make_qk_norm_rope_head(Case *c) {
     static const int64_t sizes[][4] = {/* T, H, Hk, E */
                                        {1, 1, 1, 2},  {77, 12, 12, 64}, {64, 24, 24, 128}, {33, 8, 2, 128},
                                        {7, 3, 3, 30}, {5, 2, 1, 256},   {600, 1, 1, 128}};
-    static const char *const FORMS[] = {"no rope", "interleaved", "halves"};
-    enum { SIZES = 7 };
+    static const char *const FORMS[] = {"no rope", "interleaved", "halves", "halves, eager"};
+    enum { SIZES = 7, OLD = 7 * 6 * 4 }; /* from OLD on: two roundings of the norm, as Z-Image and Qwen3 have them */
     ARGS(QkNormRopeHead);
     const int64_t *s = sizes[c->index % SIZES];
     DType t = c->index / SIZES % 2 ? BF16 : F32;
-    int rope = c->index / SIZES / 2 % 3, kind = (const int[]){0, 0, 1, 5}[c->index / SIZES / 6];
+    int index = c->index % OLD, rope = index / SIZES / 2 % 3, kind = (const int[]){0, 0, 1, 5}[index / SIZES / 6];
+    bool twice = c->index >= OLD;
+    if (twice && rope == ROPE_HALF) rope = ROPE_HALF_EAGER;
     int64_t tokens = check_dim(c, s[0], 5), e = s[3];
     Layout lq = check_layout(c), ly = check_layout(c);
-    check_label(c, "%s, %lldx%lld/%lldx%lld, %s, %s, %s to %s", dtype_name(t), (long long)tokens,
-                (long long)s[1], (long long)s[2], (long long)e, FORMS[rope], FILLS[kind],
+    check_label(c, "%s, %lldx%lld/%lldx%lld, %s%s, %s, %s to %s", dtype_name(t), (long long)tokens,
+                (long long)s[1], (long long)s[2], (long long)e, FORMS[rope], twice ? ", twice" : "", FILLS[kind],
                 check_layout_name(lq), check_layout_name(ly));
     Buf *q = check_in(c, "q", &a->q, t, lq, SHAPE(tokens, s[1], e));
     Buf *k = check_in(c, "k", &a->k, t, lq, SHAPE(tokens, s[2], e));
     Buf *wq = check_in(c, "wq", &a->wq, t, LAYOUT_DENSE, SHAPE(e)),
         *wk = check_in(c, "wk", &a->wk, t, LAYOUT_DENSE, SHAPE(e));
     Buf *yq = q, *yk = k, *cosine = NULL, *sine = NULL;
-    if (c->index / SIZES / 6 == 1) {
+    if (index / SIZES / 6 == 1) {
         check_in_place(c, q, &a->yq);
         check_in_place(c, k, &a->yk);
         check_label(c, ", in place");
@@ -289,12 +375,14 @@ static void make_qk_norm_rope_head(Case *c) {
         sine = check_in(c, "sin", &a->sin, F32, check_layout(c), SHAPE(tokens, e / 2));
         for (int64_t i = 0; i < cosine->n; i++) {
             double angle = 40 * check_normal(c);
-            cosine->v[i] = (float)cos(angle);
-            sine->v[i] = (float)sin(angle);
+            DType table = rope == ROPE_HALF_EAGER ? t : F32;
+            cosine->v[i] = (float)check_round(cos(angle), table);
+            sine->v[i] = (float)check_round(sin(angle), table);
         }
     }
     a->eps = 1e-6f;
     a->rope = rope;
+    a->form = twice ? RMS_TWICE : RMS_ONCE;
     c->bench = rope == ROPE_INTERLEAVED && !kind && yq != q && (s[1] == 24 || s[0] == 600);
     fill_rows(c, q, kind);
     fill_rows(c, k, kind);
@@ -302,14 +390,16 @@ static void make_qk_norm_rope_head(Case *c) {
     check_fill(c, wk, 1, 0.3);
     limit(yq, t, kind);
     limit(yk, t, kind);
-    expect_heads(c, yq, q, wq, cosine, sine, a->eps, rope);
-    expect_heads(c, yk, k, wk, cosine, sine, a->eps, rope);
+    expect_heads(c, yq, q, wq, cosine, sine, a->eps, rope, a->form);
+    expect_heads(c, yk, k, wk, cosine, sine, a->eps, rope, a->form);
 }
 
 const CaseSet CHECK_NORM[] = {
     {OP_layernorm, BASE_CASES, make_layernorm},
     {OP_ln_modulate, BASE_CASES * 4, make_ln_modulate},
     {OP_rmsnorm, BASE_CASES * 3, make_rmsnorm},
-    {OP_qk_norm_rope_head, 7 * 6 * 4, make_qk_norm_rope_head},
+    {OP_rmsnorm_scale, BASE_CASES * 3, make_rmsnorm_scale},
+    {OP_residual_norm, BASE_CASES * 3, make_residual_norm},
+    {OP_qk_norm_rope_head, 7 * 6 * 8, make_qk_norm_rope_head},
 };
 const int CHECK_NORM_COUNT = sizeof CHECK_NORM / sizeof *CHECK_NORM;

@@ -40,6 +40,15 @@ typedef struct TimeEmbed { Tensor y, t; float max_period; } TimeEmbed;
 /* y = r(neg + r(scale * r(pos - neg))); scale F32 [1] in StepParams. */
 typedef struct CfgCombine { Tensor y, pos, neg, scale; } CfgCombine;
 
+/* cfg_extrapolate, same args: y = r(pos + r(scale * r(pos - neg))), Z-Image's form: its scale is the usual one less 1. */
+
+/* y = x * r(m / |x|) where |x| > m = r(limit * |like|), else y = x: guidance that must not grow (cfg_normalization).
+ * Euclidean norms over all elements, rounded to f32; F32 only. BOUNDED: the order of the sums is free. */
+typedef struct NormLimit { Tensor y, x, like; float limit; } NormLimit;
+
+/* y = -x, the sign bit alone. */
+typedef struct Negate { Tensor y, x; } Negate;
+
 /* Flow-match Euler step. BF16: y = r(x + r(v * r(dt))): dt is rounded to bf16 first, the sum is f32 (a zero-dim
  * tensor does not promote in PyTorch). F32: y = x + v*dt, two roundings. dt F32 [1] in StepParams. */
 typedef struct EulerStep { Tensor y, x, v, dt; } EulerStep;

@@ -235,6 +235,80 @@ static Status cfg_combine_cpu(Exec *x, const void *args) {
     return OK;
 }
 
+static Status cfg_extrapolate_cpu(Exec *x, const void *args) {
+    CfgCombine a = *(const CfgCombine *)args;
+    float scale;
+    TRY(rows_want_float(x, OP_cfg_extrapolate, "pos", a.pos));
+    TRY(rows_want_like(x, OP_cfg_extrapolate, "y", a.y, a.pos));
+    TRY(rows_want_like(x, OP_cfg_extrapolate, "neg", a.neg, a.pos));
+    TRY(step_value(x, OP_cfg_extrapolate, "scale", a.scale, &scale));
+    rows_flatten(3, (Tensor *const[]){&a.y, &a.pos, &a.neg});
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t i = 0; i < w.count; i++) {
+        float v[ROWS_SPAN], b[ROWS_SPAN];
+        Span s = rows_span(&w, i);
+        rows_load(v, &a.pos, s);
+        rows_load(b, &a.neg, s);
+        for (int64_t j = 0; j < s.n; j++) b[j] = v[j] - b[j];
+        rows_round(b, s.n, a.y.dtype);
+        for (int64_t j = 0; j < s.n; j++) b[j] *= scale;
+        rows_round(b, s.n, a.y.dtype);
+        for (int64_t j = 0; j < s.n; j++) v[j] += b[j];
+        rows_store(&a.y, s, v);
+    }
+    return OK;
+}
+
+/* Euclidean norm: squares of f32 are exact in double, the sum runs in order, one rounding to f32 at the end. */
+static float norm_of(Tensor t) {
+    Walk w = rows_walk(t);
+    double sum = 0;
+    for (int64_t i = 0; i < w.count; i++) {
+        float v[ROWS_SPAN];
+        Span s = rows_span(&w, i);
+        rows_load(v, &t, s);
+        for (int64_t j = 0; j < s.n; j++) sum += (double)v[j] * (double)v[j];
+    }
+    return (float)sqrt(sum);
+}
+
+static Status norm_limit_cpu(Exec *x, const void *args) {
+    NormLimit a = *(const NormLimit *)args;
+    TRY(rows_want_like(x, OP_norm_limit, "y", a.y, a.x));
+    TRY(rows_want_like(x, OP_norm_limit, "like", a.like, a.x));
+    if (a.x.dtype != F32) return fail(x->error, ERR_MODEL, "norm_limit: x is %s, expected F32", dtype_name(a.x.dtype));
+    rows_flatten(3, (Tensor *const[]){&a.y, &a.x, &a.like});
+    float most = a.limit * norm_of(a.like), have = norm_of(a.x), by = have > most ? most / have : 1.0f;
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t i = 0; i < w.count; i++) {
+        float v[ROWS_SPAN];
+        Span s = rows_span(&w, i);
+        rows_load(v, &a.x, s);
+        for (int64_t j = 0; j < s.n; j++) v[j] *= by;
+        rows_store(&a.y, s, v);
+    }
+    return OK;
+}
+
+static Status negate_cpu(Exec *x, const void *args) {
+    Negate a = *(const Negate *)args;
+    TRY(rows_want_float(x, OP_negate, "x", a.x));
+    TRY(rows_want_like(x, OP_negate, "y", a.y, a.x));
+    rows_flatten(2, (Tensor *const[]){&a.y, &a.x});
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t i = 0; i < w.count; i++) {
+        float v[ROWS_SPAN];
+        Span s = rows_span(&w, i);
+        rows_load(v, &a.x, s);
+        for (int64_t j = 0; j < s.n; j++) v[j] = -v[j];
+        rows_store(&a.y, s, v);
+    }
+    return OK;
+}
+
 static Status euler_step_cpu(Exec *x, const void *args) {
     EulerStep a = *(const EulerStep *)args;
     float dt;
@@ -335,6 +409,7 @@ static Status count_nonfinite_cpu(Exec *x, const void *args) {
 #define IMPL(op_name) {.op = OP_##op_name, .name = "cpu", .run = op_name##_cpu}
 const Impl ELEMENTWISE_CPU[] = {
     IMPL(act),        IMPL(act_mul), IMPL(add),     IMPL(residual_gate),   IMPL(time_embed), IMPL(cfg_combine),
-    IMPL(euler_step), IMPL(affine),  IMPL(to_rgb8), IMPL(count_nonfinite),
+    IMPL(euler_step), IMPL(affine),  IMPL(to_rgb8), IMPL(count_nonfinite), IMPL(cfg_extrapolate),
+    IMPL(norm_limit), IMPL(negate),
 };
 const int ELEMENTWISE_CPU_COUNT = sizeof ELEMENTWISE_CPU / sizeof *ELEMENTWISE_CPU;

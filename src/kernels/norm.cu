@@ -392,6 +392,13 @@ template <typename T> void qk_typed(Exec *x, const QkNormRopeHead *a) {
         Tables{(const float *)a->cos.data, (const float *)a->sin.data, a->cos.stride[0], a->sin.stride[0], a->rope});
 }
 
+bool qk_norm_rope_head_accepts(const void *args, char *why, size_t size) {
+    const QkNormRopeHead *a = (const QkNormRopeHead *)args;
+    if (a->form == RMS_ONCE && a->rope <= ROPE_HALF) return true;
+    snprintf(why, size, "norm form %d with RoPE form %d has no CUDA kernel", (int)a->form, (int)a->rope);
+    return false;
+}
+
 Status qk_norm_rope_head_cuda(Exec *x, const void *args) {
     const QkNormRopeHead *a = (const QkNormRopeHead *)args;
     TRY(want(x, "qk_norm_rope_head", a->yq, {a->yk, a->q, a->k, a->wq, a->wk}));
@@ -413,6 +420,6 @@ const Impl NORM_CUDA[] = {
     {OP_layernorm, "cuda", layernorm_cuda, NULL, NULL},
     {OP_ln_modulate, "cuda", ln_modulate_cuda, NULL, NULL},
     {OP_rmsnorm, "cuda", rmsnorm_cuda, NULL, NULL},
-    {OP_qk_norm_rope_head, "cuda", qk_norm_rope_head_cuda, NULL, NULL},
+    {OP_qk_norm_rope_head, "cuda", qk_norm_rope_head_cuda, NULL, qk_norm_rope_head_accepts},
 };
 const int NORM_CUDA_COUNT = sizeof NORM_CUDA / sizeof *NORM_CUDA;

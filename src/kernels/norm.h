@@ -23,15 +23,27 @@ typedef enum RmsForm {
 /* w [D] or absent. */
 typedef struct RmsNorm { Tensor y, x, w; float eps; int32_t form; } RmsNorm;
 
+/* y = r(r(r(n) * w) * r(1 + scale)), n = x * rsqrt(mean(x^2) + eps): RMS_TWICE, then adaLN's scale (Z-Image). scale: one
+ * row [D]; absent: plain RMS_TWICE. w [D]. */
+typedef struct RmsNormScale { Tensor y, x, w, scale; float eps; } RmsNormScale;
+
+/* y = r(residual + r(r(tanh(gate)) * r(r(n) * w))), n as above of x: a sublayer's output normed, gated and added. gate: one
+ * row [D], before its tanh (BF16: the recorded table); absent: y = r(residual + r(r(n) * w)). w [D]. y may alias
+ * residual. */
+typedef struct ResidualNorm { Tensor y, residual, x, w, gate; float eps; } ResidualNorm;
+
 typedef enum RopeForm {
     ROPE_NONE,
     ROPE_INTERLEAVED, /* pairs (2i, 2i+1): y0 = x0 c - x1 s, y1 = x1 c + x0 s; f32 products and sum rounded
                          separately (no fma), one rounding to the dtype */
     ROPE_HALF,        /* pairs (i, i + E/2) */
+    ROPE_HALF_EAGER,  /* the same pairs as eager transformers rotates them: y0 = r(r(x0 c) + r(-x1 s)), y1 = r(r(x1 c) +
+                         r(x0 s)); the tables hold values of the dtype */
 } RopeForm;
 /* Per-head QK norm, then RoPE: q [T,H,E], k [T,Hk,E] (any token and head strides), yq, yk likewise (rows of a joint
- * buffer). n = RMS_ONCE with wq, wk [E], rounded; then RoPE with F32 cos, sin [T, E/2] (absent: ROPE_NONE). */
-typedef struct QkNormRopeHead { Tensor yq, yk, q, k, wq, wk, cos, sin; float eps; int32_t rope; } QkNormRopeHead;
+ * buffer). n = RMS_ONCE or RMS_TWICE (form) with wq, wk [E], rounded; then RoPE with F32 cos, sin [T, E/2] (absent:
+ * ROPE_NONE). */
+typedef struct QkNormRopeHead { Tensor yq, yk, q, k, wq, wk, cos, sin; float eps; int32_t rope, form; } QkNormRopeHead;
 
 /* x, y [Y,X,C] channels last; C/groups channels a group, statistics over Y, X and the group; y = r(n * w + b) with
  * w, b [C] of x's dtype. groupnorm_silu (same args): y = r(silu(r(n * w + b))). */

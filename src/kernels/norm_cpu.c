@@ -1,4 +1,4 @@
-/* norm_cpu.c - the meaning of layernorm, ln_modulate, rmsnorm and qk_norm_rope_head (norm.h). GroupNorm lives with the
+/* norm_cpu.c - the meaning of layernorm, ln_modulate, rmsnorm, its composites and qk_norm_rope_head (norm.h). GroupNorm lives with the
  * convolutions.
  *
  * Statistics are summed in double in ROWS_LANES partial sums and narrowed to f32 once; from there on every step is the
@@ -7,6 +7,7 @@
  * width or on the threads), and a row longer than a span is loaded again in each pass. */
 #include "kernels/registry.h"
 #include "kernels/rows.h"
+#include "kernels/unary.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -214,14 +215,106 @@ static Status rmsnorm_cpu(Exec *x, const void *args) {
     return OK;
 }
 
+/* v = r(r(n) * w) of one span: what both composites below start from. */
+static void rms_twice(float *v, const Stats *st, const Tensor *w, Span s, DType t) {
+    float m[ROWS_SPAN];
+    for (int64_t j = 0; j < s.n; j++) v[j] *= st->rstd;
+    rows_round(v, s.n, t);
+    rows_load(m, w, s);
+    for (int64_t j = 0; j < s.n; j++) v[j] *= m[j];
+    rows_round(v, s.n, t);
+}
+
+static Status rmsnorm_scale_cpu(Exec *x, const void *args) {
+    RmsNormScale a = *(const RmsNormScale *)args;
+    bool scaled = a.scale.rank != 0;
+    DType t = a.x.dtype;
+    TRY(rows_want_float(x, OP_rmsnorm_scale, "x", a.x));
+    TRY(rows_want_like(x, OP_rmsnorm_scale, "y", a.y, a.x));
+    TRY(rows_want_row(x, OP_rmsnorm_scale, "w", &a.w, a.x));
+    if (scaled) TRY(rows_want_row(x, OP_rmsnorm_scale, "scale", &a.scale, a.x));
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t row = 0; row < w.rows; row++) {
+        float v[ROWS_SPAN], m[ROWS_SPAN];
+        Stats st = row_stats(&a.x, &w, row, a.eps, false, v);
+        for (int64_t first = 0; first < w.cols; first += ROWS_SPAN) {
+            Span s = rows_piece(&w, row, first);
+            if (w.pieces > 1) rows_load(v, &a.x, s);
+            rms_twice(v, &st, &a.w, s, t);
+            if (scaled) {
+                rows_load(m, &a.scale, s);
+                for (int64_t j = 0; j < s.n; j++) m[j] += 1.0f;
+                rows_round(m, s.n, t);
+                for (int64_t j = 0; j < s.n; j++) v[j] *= m[j];
+            }
+            rows_store(&a.y, s, v);
+        }
+    }
+    return OK;
+}
+
+static void tanh_span(const Exec *x, float *v, int64_t n, DType t) {
+    for (int64_t j = 0; j < n; j++) {
+        uint32_t bits;
+        memcpy(&bits, &v[j], 4);
+        v[j] = t == BF16 ? bf16_to_f32(x->unary->table[UNARY_TANH][bits >> 16]) : tanhf(v[j]);
+    }
+}
+
+static Status residual_norm_cpu(Exec *x, const void *args) {
+    ResidualNorm a = *(const ResidualNorm *)args;
+    bool gated = a.gate.rank != 0;
+    DType t = a.x.dtype;
+    TRY(rows_want_float(x, OP_residual_norm, "x", a.x));
+    TRY(rows_want_like(x, OP_residual_norm, "y", a.y, a.x));
+    TRY(rows_want_like(x, OP_residual_norm, "residual", a.residual, a.x));
+    TRY(rows_want_row(x, OP_residual_norm, "w", &a.w, a.x));
+    if (gated) TRY(rows_want_row(x, OP_residual_norm, "gate", &a.gate, a.x));
+    if (gated && t == BF16 && !x->unary)
+        return fail(x->error, ERR_MODEL, "residual_norm: the tables of the BF16 functions are not open");
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t row = 0; row < w.rows; row++) {
+        float v[ROWS_SPAN], m[ROWS_SPAN];
+        Stats st = row_stats(&a.x, &w, row, a.eps, false, v);
+        for (int64_t first = 0; first < w.cols; first += ROWS_SPAN) {
+            Span s = rows_piece(&w, row, first);
+            if (w.pieces > 1) rows_load(v, &a.x, s);
+            rms_twice(v, &st, &a.w, s, t);
+            if (gated) {
+                rows_load(m, &a.gate, s);
+                tanh_span(x, m, s.n, t);
+                for (int64_t j = 0; j < s.n; j++) v[j] *= m[j];
+                rows_round(v, s.n, t);
+            }
+            rows_load(m, &a.residual, s);
+            for (int64_t j = 0; j < s.n; j++) v[j] += m[j];
+            rows_store(&a.y, s, v);
+        }
+    }
+    return OK;
+}
+
 /* --- heads --- */
 
 enum { HEAD_MAX = 512 }; /* elements of a head: the published models have 64 to 256 */
 
+static float rounded(float v, DType t) { return t == BF16 ? bf16_round(v) : v; }
+
 /* Rotates v in place, f32 products and sums; c, s: E/2 values of the token. */
-static void rope(float *v, int64_t e, const float *c, const float *s, int32_t form) {
-    int64_t half = e / 2, step = form == ROPE_HALF ? 1 : 2, other = form == ROPE_HALF ? half : 1;
+static void rope(float *v, int64_t e, const float *c, const float *s, int32_t form, DType t) {
+    int64_t half = e / 2, step = form == ROPE_INTERLEAVED ? 2 : 1, other = form == ROPE_INTERLEAVED ? 1 : half;
     float out[HEAD_MAX];
+    for (int64_t i = 0; form == ROPE_HALF_EAGER && i < half; i++) {
+        float x0 = v[i], x1 = v[i + half];
+        out[i] = rounded(x0 * c[i], t) + rounded(-x1 * s[i], t);
+        out[i + half] = rounded(x1 * c[i], t) + rounded(x0 * s[i], t);
+    }
+    if (form == ROPE_HALF_EAGER) {
+        memcpy(v, out, (size_t)e * sizeof *v);
+        return;
+    }
     for (int64_t i = 0; i < half; i++) {
         float x0 = v[i * step], x1 = v[i * step + other];
         out[i * step] = x0 * c[i] - x1 * s[i];
@@ -233,7 +326,7 @@ static void rope(float *v, int64_t e, const float *c, const float *s, int32_t fo
 typedef struct Heads {
     Tensor y, x, w, cos, sin;
     float eps;
-    int32_t form;
+    int32_t rope, form;
 } Heads;
 
 static void norm_rope_heads(const Heads *a) {
@@ -247,12 +340,14 @@ static void norm_rope_heads(const Heads *a) {
         float v[ROWS_SPAN], c[HEAD_MAX / 2], s[HEAD_MAX / 2];
         Span all = {row, 0, w.cols};
         Stats st = row_stats(&a->x, &w, row, a->eps, false, v);
-        for (int64_t j = 0; j < w.cols; j++) v[j] = weight[j] * (v[j] * st.rstd);
-        if (a->form != ROPE_NONE) {
+        for (int64_t j = 0; j < w.cols; j++) v[j] *= st.rstd;
+        if (a->form == RMS_TWICE) rows_round(v, w.cols, t);
+        for (int64_t j = 0; j < w.cols; j++) v[j] = weight[j] * v[j];
+        if (a->rope != ROPE_NONE) {
             rows_round(v, w.cols, t);
             rows_load(c, &a->cos, (Span){row / heads, 0, half});
             rows_load(s, &a->sin, (Span){row / heads, 0, half});
-            rope(v, w.cols, c, s, a->form);
+            rope(v, w.cols, c, s, a->rope, t);
         }
         rows_store(&a->y, all, v);
     }
@@ -280,17 +375,20 @@ static Status want_heads(Exec *x, const char *arg, Tensor q, Tensor y, Tensor w,
 
 static Status qk_norm_rope_head_cpu(Exec *x, const void *args) {
     QkNormRopeHead a = *(const QkNormRopeHead *)args;
-    if (a.rope < ROPE_NONE || a.rope > ROPE_HALF)
+    if (a.form != RMS_ONCE && a.form != RMS_TWICE)
+        return fail(x->error, ERR_MODEL, "qk_norm_rope_head: form %d is unknown", (int)a.form);
+    if (a.rope < ROPE_NONE || a.rope > ROPE_HALF_EAGER)
         return fail(x->error, ERR_MODEL, "qk_norm_rope_head: RoPE form %d is unknown", (int)a.rope);
     TRY(want_heads(x, "q", a.q, a.yq, a.wq, &a));
     TRY(want_heads(x, "k", a.k, a.yk, a.wk, &a));
-    norm_rope_heads(&(Heads){a.yq, a.q, a.wq, a.cos, a.sin, a.eps, a.rope});
-    norm_rope_heads(&(Heads){a.yk, a.k, a.wk, a.cos, a.sin, a.eps, a.rope});
+    norm_rope_heads(&(Heads){a.yq, a.q, a.wq, a.cos, a.sin, a.eps, a.rope, a.form});
+    norm_rope_heads(&(Heads){a.yk, a.k, a.wk, a.cos, a.sin, a.eps, a.rope, a.form});
     return OK;
 }
 
 #define IMPL(op_name) {.op = OP_##op_name, .name = "cpu", .run = op_name##_cpu}
-const Impl NORM_CPU[] = {IMPL(layernorm), IMPL(ln_modulate), IMPL(rmsnorm), IMPL(qk_norm_rope_head)};
+const Impl NORM_CPU[] = {IMPL(layernorm),     IMPL(ln_modulate),   IMPL(rmsnorm),
+                         IMPL(rmsnorm_scale), IMPL(residual_norm), IMPL(qk_norm_rope_head)};
 const Impl LN_MODULATE_FUSED_CPU[] = {
     {OP_ln_modulate, "cpu_fused", ln_modulate_fused, ln_modulate_fused_scratch, ln_modulate_fused_accepts}};
 const int NORM_CPU_COUNT = sizeof NORM_CPU / sizeof *NORM_CPU;
