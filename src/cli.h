@@ -41,6 +41,7 @@ typedef struct Cli {
     uint64_t seed;                                 /* valid when seed_given */
     bool seed_given;                               /* false also for --seed -1: one is drawn */
     double guidance, cfg_scale, guidance_scale;    /* < 0: not given */
+    double cfg_normalization, cfg_truncation;      /* < 0: not given */
     const char *device;                            /* NULL: chosen */
     DType dtype;                                   /* DTYPE_NONE: chosen */
     size_t vram;                                   /* bytes; 0: what is free */

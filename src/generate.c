@@ -40,6 +40,10 @@ static Job job_of(const Cli *cli) {
         .guidance = cli->guidance,
         .guidance_given = cli->guidance >= 0,
         .cfg_scale = cli->cfg_scale < 0 ? 0 : cli->cfg_scale,
+        .cfg_scale_given = cli->cfg_scale >= 0,
+        .cfg_normalization = cli->cfg_normalization < 0 ? 0 : cli->cfg_normalization,
+        .cfg_truncation = cli->cfg_truncation,
+        .cfg_truncation_given = cli->cfg_truncation >= 0,
         .guidance_scale = cli->guidance_scale < 0 ? 0 : cli->guidance_scale,
         .guidance_scale_given = cli->guidance_scale >= 0,
         .max_sequence_length = cli->max_sequence_length,
@@ -185,8 +189,8 @@ static void say_what(const Run *r) {
     fprintf(r->err, ", cfg-scale %g, seed %" PRIu64, j->cfg_scale, j->seed);
     if (r->names.count > 1) fprintf(r->err, " to %" PRIu64, j->seed + (uint64_t)(r->names.count - 1));
     fprintf(r->err, "\n");
-    if (j->negative_prompt && j->negative_prompt[0] && j->cfg_scale <= 1)
-        fprintf(r->err, "note: the negative prompt has no effect; it needs --cfg-scale above 1\n");
+    if (j->negative_prompt && j->negative_prompt[0] && !j->cfg)
+        fprintf(r->err, "note: the negative prompt has no effect; it needs a larger --cfg-scale\n");
     if (r->cli->vram && !strcmp(pipeline_device(r->pipeline), "cpu"))
         fprintf(r->err, "note: --vram has no effect on the cpu, where weights stay in their files\n");
     if (r->cli->sync && !strcmp(pipeline_device(r->pipeline), "cpu"))

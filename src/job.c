@@ -21,11 +21,12 @@ static Status keep_latents(Exec *x, Tensor latents, int rank, const int64_t *sha
     return exec_download(x, out->latents, latents);
 }
 
-static Status step(Model *m, Exec *x, const Run *run, const StepParams *params, int i, Tensor latents, Tensor velocity,
+static Status step(Model *m, Exec *x, const Run *run, StepParams *params, int i, Tensor latents, Tensor velocity,
                    int rank, const int64_t *shape) {
     float values[STEP_PARAMS];
     char name[32];
     m->ops->params(m, run, i, values);
+    params->step = i;
     TRY(exec_upload(x, params->all, values));
     TRY(m->ops->velocity(m, x, run, params, latents, velocity));
     snprintf(name, sizeof name, "velocity_%03d", i);

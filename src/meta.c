@@ -106,6 +106,8 @@ char *meta_json(const Meta *m, const char *path, const Media *media) {
          cJSON_AddNumberToObject(o, "width", j->width) && cJSON_AddNumberToObject(o, "height", j->height) &&
          cJSON_AddNumberToObject(o, "steps", j->steps);
     ok = ok && (!meta_has_guidance(j) || cJSON_AddNumberToObject(o, "guidance", j->guidance));
+    ok = ok && (!(j->cfg_normalization > 0) || cJSON_AddNumberToObject(o, "cfg_normalization", j->cfg_normalization)) &&
+         (!j->cfg_truncation_given || cJSON_AddNumberToObject(o, "cfg_truncation", j->cfg_truncation));
     ok = ok && cJSON_AddNumberToObject(o, "cfg_scale", j->cfg_scale) &&
          cJSON_AddNumberToObject(o, "max_sequence_length", j->max_sequence_length);
     ok = ok && add_text(o, "device", m->device) && add_text(o, "dtype", m->dtype == F32 ? "f32" : "bf16") &&

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-static const ModelOps *const MODELS[] = {&MODEL_FLUX};
+static const ModelOps *const MODELS[] = {&MODEL_FLUX, &MODEL_ZIMAGE};
 
 Status model_find(const char *folder, const Json *index, const ModelOps **out, Error *e) {
     const char *class_name = NULL;

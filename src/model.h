@@ -62,6 +62,7 @@ void model_tokens_free(Tokens *t);
 typedef struct StepParams {
     Tensor all; /* F32 [STEP_PARAMS] */
     Tensor t, guidance, dt, cfg_scale;
+    int step; /* on the host: which kind of step runs (a truncated guidance), never a value of it */
 } StepParams;
 enum { STEP_T, STEP_GUIDANCE, STEP_DT, STEP_CFG_SCALE, STEP_PARAMS };
 
@@ -88,6 +89,8 @@ typedef struct Run {
 struct ModelOps {
     const char *pipeline_class; /* of model_index.json */
     const char *scheduler_class;
+    const char *cfg_formula, *cfg_off; /* for --dry-run: guidance as the model means it, and when it is off */
+    bool cpu_only;                     /* its ops have no CUDA variants yet */
     /* folder: the model's; configs, tokenizers and weight headers are read, binds made. */
     Status (*open)(const char *folder, const Json *index, DType dtype, Model **out, Error *e);
     void (*close)(Model *m);
@@ -107,7 +110,7 @@ struct ModelOps {
     Status (*decode)(Model *m, Exec *x, const Run *run, Tensor latents, Tensor rgb);
 };
 
-extern const ModelOps MODEL_FLUX;
+extern const ModelOps MODEL_FLUX, MODEL_ZIMAGE;
 
 /* By model_index.json's _class_name; ERR_MODEL names the class found and those supported. */
 Status model_find(const char *folder, const Json *index, const ModelOps **out, Error *e);

@@ -72,6 +72,8 @@ static Status open_model(Pipeline *p, DType dtype, Error *e) {
     TRY(s);
     const ModelOps *ops = NULL;
     s = model_find(p->folder, index, &ops, e);
+    if (s == OK && p->cuda && ops->cpu_only)
+        s = fail(e, ERR_DEVICE, "%s: %s runs on the cpu only: give --device cpu", p->folder, ops->pipeline_class);
     if (s == OK) s = ops->open(p->folder, index, dtype, &p->model, e);
     json_free(index);
     TRY(s);
@@ -196,7 +198,7 @@ static Status prepare(Pipeline *p, const Job *job, Stages *stages, Prepared *r, 
     const Model *m = p->model;
     *r = (Prepared){.text = {job->prompt, job->negative_prompt}};
     r->run = (Run){.job = job, .tokens = r->tokens, .schedule = &r->schedule, .text = r->text, .stages = stages,
-                   .memo = &p->memo, .cfg = job->cfg_scale > 1 && job->negative_prompt};
+                   .memo = &p->memo, .cfg = job->cfg};
     r->set = (FamilySet){.families = p->families, .count = p->family_count};
     TRY(fusion_choose(p->families, p->family_count, job->quality == QUALITY_HIGH, job->families, &r->set.wanted, e));
     r->device_exec = (Exec){.device = p->cuda ? p->device : &p->host, .error = &r->probe_error, .unary = &p->unary,
@@ -279,8 +281,8 @@ Status pipeline_describe(Pipeline *p, const Job *job, FILE *out, Error *e) {
                 (unsigned long long)job->seed);
         fprintf(out, "guidance       %g (distilled)%s\n", job->guidance,
                 job->guidance_given ? "" : job->guidance > 0 ? ", default" : ", none in this model");
-        fprintf(out, "cfg scale      %g%s\n", job->cfg_scale,
-                r.run.cfg ? ", two passes: neg + scale (pos - neg)" : ", off (needs a scale above 1 and a negative prompt)");
+        fprintf(out, "cfg scale      %g, %s%s\n", job->cfg_scale, r.run.cfg ? "two passes: " : "",
+                r.run.cfg ? m->ops->cfg_formula : m->ops->cfg_off);
         for (int i = 0; i < (r.run.cfg ? 2 : 1); i++)
             for (int k = 0; k < r.tokens[i].rows; k++) {
                 const TokenRow *row = &r.tokens[i].row[k];
@@ -335,6 +337,8 @@ static Status write_meta(Pipeline *p, const Job *job, Stages *stages, Error *e) 
     cJSON_AddNumberToObject(j, "steps", job->steps);
     cJSON_AddNumberToObject(j, "guidance", job->guidance);
     cJSON_AddNumberToObject(j, "cfg_scale", job->cfg_scale);
+    if (job->cfg_normalization > 0) cJSON_AddNumberToObject(j, "cfg_normalization", job->cfg_normalization);
+    if (job->cfg_truncation_given) cJSON_AddNumberToObject(j, "cfg_truncation", job->cfg_truncation);
     cJSON_AddNumberToObject(j, "max_sequence_length", job->max_sequence_length);
     cJSON_AddStringToObject(j, "device", p->device->name);
     cJSON_AddStringToObject(j, "dtype", dtype_name(p->model->dtype));

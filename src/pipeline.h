@@ -3,8 +3,8 @@
  *
  * Knows models through ModelOps (model.h) only. Prints nothing: progress goes through a callback, everything else is
  * returned. Defaults are the model's own (its diffusers pipeline's), filled in by pipeline_resolve.
- * Easy to get wrong: a Job's negative prompt NULL means "none given"; "" is a negative prompt. True CFG runs only
- * when cfg_scale > 1 and a negative prompt is given. */
+ * Easy to get wrong: a Job's negative prompt NULL means "none given"; "" is a negative prompt. When classifier-free guidance
+ * runs is the model's own rule (FLUX: cfg_scale > 1 and a negative prompt; Z-Image: cfg_scale > 0). */
 #ifndef PIPELINE_H
 #define PIPELINE_H
 
@@ -48,7 +48,12 @@ typedef struct Job {
     int steps;                   /* 0: default */
     double guidance;             /* distilled guidance; < 0: default; refused by models without it */
     bool guidance_given;
-    double cfg_scale;            /* classifier-free; 0: default 1 */
+    double cfg_scale;            /* classifier-free, in the number and formula of the model's pipeline */
+    bool cfg_scale_given;
+    bool cfg;                    /* two passes a step; set by pipeline_resolve */
+    double cfg_normalization;    /* most growth of the guided prediction's norm; 0: off. Z-Image */
+    double cfg_truncation;       /* time after which guidance ends, 0 (noise) to 1. Z-Image; default 1: never */
+    bool cfg_truncation_given;
     double guidance_scale;       /* diffusers' spelling: what the model's pipeline means by it */
     bool guidance_scale_given;
     int max_sequence_length;     /* 0: default (FLUX: 512) */

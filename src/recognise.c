@@ -16,7 +16,7 @@
     "use the diffusers folder: hf download black-forest-labs/FLUX.1-schnell --include \"[mstv]*\""
 
 const char *recognise_supported(void) {
-    return "FluxPipeline (FLUX.1-dev, FLUX.1-schnell and models tuned from them)";
+    return "FluxPipeline (FLUX.1-dev, FLUX.1-schnell and models tuned from them), ZImagePipeline (Z-Image, Z-Image-Turbo)";
 }
 
 /* --- pipeline classes: longest prefix first -------------------------------------------------------------------- */
@@ -33,9 +33,13 @@ static Status check_class(const char *name, const char *path, Error *e) {
         {"FluxImg2Img", "FLUX.1 set up for image-to-image"},
         {"FluxInpaint", "FLUX.1 set up for inpainting"},
         {"Flux2", "FLUX.2, another architecture"},
+        {"ZImageOmni", "Z-Image Omni, which takes pictures as input"},
+        {"ZImageControlNet", "Z-Image with a ControlNet"},
+        {"ZImageImg2Img", "Z-Image set up for image-to-image"},
+        {"ZImageInpaint", "Z-Image set up for inpainting"},
         {"Chroma", "Chroma, another architecture derived from FLUX.1"},
     };
-    if (!strcmp(name, "FluxPipeline")) return OK;
+    if (!strcmp(name, "FluxPipeline") || !strcmp(name, "ZImagePipeline")) return OK;
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
         if (!strncmp(name, KNOWN[i].prefix, strlen(KNOWN[i].prefix)))
             return fail(e, ERR_MODEL, "%s: %s (%s); supported: %s", path, KNOWN[i].text, name,
@@ -55,7 +59,7 @@ static Status check_quantised(const Json *config, const char *where, Error *e) {
                 where, method);
 }
 
-static Status check_component(const char *folder, const char *component, Error *e) {
+static Status check_component(const char *folder, const char *component, bool flux, Error *e) {
     char path[64];
     snprintf(path, sizeof path, "%s/config.json", component);
     char *file = file_join(folder, path);
@@ -66,13 +70,13 @@ static Status check_component(const char *folder, const char *component, Error *
     if (status == OK && config) status = check_quantised(config, file, e);
     if (status == OK && config && !strcmp(component, "transformer")) {
         int64_t in = 64, out = 0;
-        const char *name = "FluxTransformer2DModel";
+        const char *want = flux ? "FluxTransformer2DModel" : "ZImageTransformer2DModel", *name = want;
         status = json_int(config, "in_channels", &in, file, e);
         if (status == OK) status = json_int(config, "out_channels", &out, file, e);
         if (status == OK) status = json_string(config, "_class_name", &name, file, e);
-        if (status == OK && strcmp(name, "FluxTransformer2DModel"))
-            status = fail(e, ERR_MODEL, "%s: class %.80s, expected FluxTransformer2DModel", file, name);
-        if (status == OK && out && in != out) /* what comes in besides the latents is a picture */
+        if (status == OK && strcmp(name, want))
+            status = fail(e, ERR_MODEL, "%s: class %.80s, expected %s", file, name, want);
+        if (status == OK && flux && out && in != out) /* what comes in besides the latents is a picture */
             status =
                 fail(e, ERR_MODEL,
                      "%s: in_channels %lld, out_channels %lld: %s; text-to-image FLUX.1 has 64 of both; %s",
@@ -239,9 +243,10 @@ Status recognise_model(const char *path, Error *e) {
     if (status == OK) status = json_string(index, "_class_name", &name, file, e);
     if (status == OK && !name) status = fail(e, ERR_MODEL, "%s: no \"_class_name\"", file);
     if (status == OK) status = check_class(name, path, e);
+    bool flux = status == OK && !strcmp(name, "FluxPipeline");
     json_free(index);
     free(file);
     static const char *const PARTS[] = {"transformer", "text_encoder", "text_encoder_2", "vae"};
-    for (int i = 0; status == OK && i < 4; i++) status = check_component(path, PARTS[i], e);
+    for (int i = 0; status == OK && i < 4; i++) status = check_component(path, PARTS[i], flux, e);
     return status;
 }

@@ -135,6 +135,10 @@ static Status flux_resolve(const Model *m, Job *job, Error *e) {
                     flux_title(m));
     if (!job->guidance_given) job->guidance = f->dit.c.guidance ? 3.5 : 0;
     if (job->cfg_scale == 0) job->cfg_scale = 1;
+    job->cfg = job->cfg_scale > 1 && job->negative_prompt;
+    if (job->cfg_normalization > 0 || job->cfg_truncation_given)
+        return fail(e, ERR_USAGE, "--cfg-normalization, --cfg-truncation: %s has neither; they belong to Z-Image",
+                    flux_title(m));
     if (!job->max_sequence_length) job->max_sequence_length = 512;
     if (job->max_sequence_length < 1 || job->max_sequence_length > 512)
         return fail(e, ERR_USAGE, "--max-sequence-length %d: expected 1 to 512", job->max_sequence_length);
@@ -300,6 +304,8 @@ static Status flux_decode(Model *m, Exec *x, const Run *run, Tensor latents, Ten
 const ModelOps MODEL_FLUX = {
     .pipeline_class = "FluxPipeline",
     .scheduler_class = "FlowMatchEulerDiscreteScheduler",
+    .cfg_formula = "neg + scale (pos - neg)",
+    .cfg_off = "off (needs a scale above 1 and a negative prompt)",
     .open = flux_open, .close = flux_close, .title = flux_title, .resolve = flux_resolve, .tokenize = flux_tokenize,
     .schedule = flux_schedule, .encode = flux_encode, .noise = flux_noise, .params = flux_params,
     .velocity = flux_velocity, .advance = flux_advance, .decode = flux_decode,
