@@ -64,6 +64,10 @@ static inline Status golden_picture(Golden *g, const char *model, DType dtype, c
                .guidance = golden_number(g, "guidance"), .cfg_scale = golden_number(g, "cfg"),
                .max_sequence_length = (int)golden_number(g, "max_sequence_length")};
     job.guidance_given = job.guidance > 0;
+    job.cfg_scale_given = job.cfg_scale > 0;
+    job.cfg_normalization = golden_number(g, "normalization");
+    job.cfg_truncation = golden_number(g, "truncation");
+    job.cfg_truncation_given = job.cfg_truncation > 0;
     Media media = {0};
     Status s = pipeline_open(&options, &p, e);
     if (s == OK) s = pipeline_resolve(p, &job, e);

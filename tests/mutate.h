@@ -21,7 +21,7 @@ static inline void mutate_stop(const char *path, const char *what) {
 /* Copies the folder FROM to TO, which may exist already. */
 static inline void mutate_copy_folder(const char *from, const char *to) {
     char command[4096];
-    snprintf(command, sizeof command, "rm -rf '%s' && cp -r '%s' '%s' && chmod -R u+w '%s'", to, from, to, to);
+    snprintf(command, sizeof command, "rm -rf '%s' && cp -rL '%s' '%s' && chmod -R u+w '%s'", to, from, to, to);
     if (system(command)) mutate_stop(to, "cannot copy the model folder");
 }
 
