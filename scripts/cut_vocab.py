@@ -9,6 +9,7 @@ and the first merges; T5 keeps all single characters and runs of one, the best p
 is most used. Easy to get wrong: cut ids are renumbered, so the files' own consistency must survive.
 
 Usage: cut_vocab.py FLUX_FOLDER OUT   (FLUX_FOLDER holds tokenizer and tokenizer_2)
+       cut_vocab.py --qwen QWEN3_TOKENIZER_FOLDER OUT   (OUT/qwen: the bytes and first merges, over OUT/texts.jsonl)
 """
 import base64
 import json
@@ -21,7 +22,7 @@ import zlib
 import check_tokenizers
 from tokenizers import Tokenizer
 
-CLIP_MERGES, T5_PIECES, TEXTS = 5000, 3000, 500
+CLIP_MERGES, QWEN_MERGES, T5_PIECES, TEXTS = 5000, 4000, 3000, 500
 
 
 def dump(data, *path):
@@ -40,6 +41,22 @@ def cut_clip(source, out):
     config = json.load(open(os.path.join(source, "tokenizer_config.json")))
     added = config["added_tokens_decoder"]
     config["added_tokens_decoder"] = {str(len(kept) - 2): added["49406"], str(len(kept) - 1): added["49407"]}
+    dump(config, out, "tokenizer_config.json")
+
+
+def cut_qwen(source, out):
+    os.makedirs(out, exist_ok=True)
+    j = json.load(open(os.path.join(source, "tokenizer.json")))
+    model, config = j["model"], json.load(open(os.path.join(source, "tokenizer_config.json")))
+    model["merges"] = model["merges"][:QWEN_MERGES]
+    symbols = sorted((k for k in model["vocab"] if len(k) == 1), key=model["vocab"].get)
+    kept = symbols + ["".join(m) for m in model["merges"]]
+    model["vocab"] = {piece: i for i, piece in enumerate(kept)}
+    assert len(symbols) == 256 and len(model["vocab"]) == len(kept)
+    for i, token in enumerate(j["added_tokens"]):
+        token["id"] = len(kept) + i
+    config["added_tokens_decoder"] = {str(t["id"]): {k: v for k, v in t.items() if k != "id"} for t in j["added_tokens"]}
+    dump(j, out, "tokenizer.json")
     dump(config, out, "tokenizer_config.json")
 
 
@@ -179,6 +196,12 @@ def record(tokenizer, texts, out):
 
 
 def main():
+    if sys.argv[1] == "--qwen":
+        source, qwen = sys.argv[2], os.path.join(sys.argv[3], "qwen")
+        cut_qwen(source, qwen)
+        texts = [json.loads(line) for line in open(os.path.join(sys.argv[3], "texts.jsonl"))]
+        record(Tokenizer.from_file(os.path.join(qwen, "tokenizer.json")), texts, qwen)
+        return
     source, out = sys.argv[1:]
     clip, t5 = os.path.join(out, "clip"), os.path.join(out, "t5")
     cut_clip(os.path.join(source, "tokenizer"), clip)

@@ -136,6 +136,25 @@ def golden_parts(model_dir, out, device, meta):
             save(f"{out}/zdit{key}_{name}.safetensors", r, {**meta, "dtype": name})
 
 
+def golden_prompts(model_dir, out):
+    """Ids of whole prompts, as the pipeline's tokenizer makes them: a JSON string, a tab, the ids before the padding."""
+    from transformers import AutoTokenizer
+    tok = AutoTokenizer.from_pretrained(os.path.join(model_dir, "tokenizer"))
+    words = lambda n: "a" + " cat" * (n - 1)                       # n tokens
+    prompts = ["", "a", " a", "\na cat", "\n\n a cat \n\n", "a cat\n", "<|im_end|>", "a <|endoftext|> cat <think>\n",
+               "<tool_response>a</tool_response>", "caf\u00e9 cafe\u0301 \u732b \U0001f469\u200d\U0001f680 \u0418\u0306",
+               "x" * 700, "3 cats, 1024x768; it's the user's: `<b>'&amp;'</b>` {{ x }} {% y %}"]
+    prompts += [words(n - 8) for n in (31, 32, 33, 511, 512, 513, 600)]
+    with open(os.path.join(out, "zimage_prompts.txt"), "w") as f:
+        for p in prompts:
+            text = tok.apply_chat_template([{"role": "user", "content": p}], tokenize=False, add_generation_prompt=True,
+                                           enable_thinking=True)
+            r = tok([text], padding="max_length", max_length=512, truncation=True)
+            n = sum(r["attention_mask"][0])
+            assert len(r["input_ids"][0]) == 512 and r["attention_mask"][0] == [1] * n + [0] * (512 - n)
+            f.write(json.dumps(p) + "\t" + ",".join(map(str, r["input_ids"][0][:n])) + "\n")
+
+
 def base_variant(model_dir, out):
     """Static shift 6: what tests/test_zimage.c makes in C."""
     shutil.copytree(model_dir, out)
@@ -196,6 +215,7 @@ def main():
     os.makedirs(a.out, exist_ok=True)
     meta = versions(a.device)
     if a.golden:
+        golden_prompts(a.model, a.out)
         golden_parts(a.model, a.out, a.device, meta)
         golden_runs(a.model, a.out, a.device, meta)
         return

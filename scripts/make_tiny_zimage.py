@@ -3,7 +3,7 @@
 
 Calibrated like make_tiny_flux.py: attention logits of standard deviation 3 to 5 in every layer, gates of order one
 before their tanh, scales of 0.4, outlier channels. The VAE is tiny-flux's (a link): both families share the class.
-noise_refiner.0 and the embedders are stored as F32 with values that bf16 cannot hold, so that the loader's cast is
+noise_refiner.0.attention and the embedders are stored as F32 with values that bf16 cannot hold, so that the loader's cast is
 tested; the rest is BF16. The time MLP's hidden width, 1024 in the class, is 64 here: it would be most of the file.
 
 Easy to get wrong: calibration must come before the rounding to bf16, and the check after it.
@@ -29,7 +29,7 @@ QWEN3 = dict(hidden_size=40, intermediate_size=104, num_hidden_layers=4, num_att
              head_dim=16, hidden_act="silu", rms_norm_eps=1e-6, max_position_embeddings=4096, attention_bias=False,
              tie_word_embeddings=True, use_sliding_window=False)
 KEEP_ADDED = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
-F32_PARTS = ("noise_refiner.0.", "all_x_embedder.", "cap_embedder.", "x_pad_token", "cap_pad_token")
+F32_PARTS = ("noise_refiner.0.attention.", "all_x_embedder.", "cap_embedder.", "x_pad_token", "cap_pad_token")
 
 
 def merges_used(words, merges):

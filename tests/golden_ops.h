@@ -130,7 +130,7 @@ static inline Status golden_op_run(Golden *g, const GoldenOp *o, GoldenCount *c)
     case OP_qk_norm_rope_head: {
         Tensor q = T("q"), k = T("k"), yq = golden_like(g, q), yk = golden_like(g, k);
         TRY(op_qk_norm_rope_head(x, &(QkNormRopeHead){yq, yk, q, k, T("wq"), T("wk"), T("cos"), T("sin"), eps,
-                                                      ROPE_INTERLEAVED}));
+                                                      ROPE_INTERLEAVED, RMS_ONCE}));
         golden_count(g, yq, "yq", 0, c);
         golden_count(g, yk, "yk", 0, c);
         return OK;

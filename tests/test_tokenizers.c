@@ -381,12 +381,15 @@ static void old_clip(Score *score) {
 static int test(void) {
     Score score = {0, 0};
     Error e = {0};
-    Tokenizer *clip = NULL, *t5 = NULL, *class = NULL, *same = NULL, *clusters = NULL;
-    char *clip_ids, *clip_sweep, *t5_ids, *t5_sweep, *t5_class, *clusters_ids, *clusters_sweep;
+    Tokenizer *clip = NULL, *t5 = NULL, *class = NULL, *same = NULL, *clusters = NULL, *qwen = NULL;
+    char *clip_ids, *clip_sweep, *t5_ids, *t5_sweep, *t5_class, *clusters_ids, *clusters_sweep, *qwen_ids, *qwen_sweep;
     bool opened = tok_open("tests/vocab/clip", &clip, &e) == OK && tok_open("tests/vocab/t5", &t5, &e) == OK &&
                   tok_open_class("tests/vocab/t5", &class, &e) == OK && tok_open_class("tests/vocab/clip", &same, &e) == OK &&
                   file_read("tests/vocab/clip/ids.txt", &clip_ids, NULL, &e) == OK &&
                   file_read("tests/vocab/clip/sweep.txt", &clip_sweep, NULL, &e) == OK &&
+                  tok_open("tests/vocab/qwen", &qwen, &e) == OK &&
+                  file_read("tests/vocab/qwen/ids.txt", &qwen_ids, NULL, &e) == OK &&
+                  file_read("tests/vocab/qwen/sweep.txt", &qwen_sweep, NULL, &e) == OK &&
                   tok_open("tests/vocab/clusters", &clusters, &e) == OK &&
                   file_read("tests/vocab/clusters/ids.txt", &clusters_ids, NULL, &e) == OK &&
                   file_read("tests/vocab/clusters/sweep.txt", &clusters_sweep, NULL, &e) == OK &&
@@ -403,18 +406,21 @@ static int test(void) {
     sweep(&score, t5, t5_sweep, "t5 sweep");
     recorded(&score, clusters, clusters_ids, "clusters");
     sweep(&score, clusters, clusters_sweep, "clusters sweep");
+    recorded(&score, qwen, qwen_ids, "qwen");
+    sweep(&score, qwen, qwen_sweep, "qwen sweep");
     clip_lengths(&score, clip);
     t5_lengths(&score, t5);
     bad_text(&score, clip);
     bad_text(&score, t5);
+    bad_text(&score, qwen);
     lines(&score, clip);
     refusals(&score);
     small(&score);
     long_words(&score, clip);
     old_clip(&score);
-    tok_close(clip), tok_close(t5), tok_close(class), tok_close(same), tok_close(clusters);
+    tok_close(clip), tok_close(t5), tok_close(class), tok_close(same), tok_close(clusters), tok_close(qwen);
     free(clip_ids), free(clip_sweep), free(t5_ids), free(t5_sweep), free(t5_class), free(class_ids);
-    free(clusters_ids), free(clusters_sweep);
+    free(clusters_ids), free(clusters_sweep), free(qwen_ids), free(qwen_sweep);
     printf("%d passed, %d failed\n", score.passed, score.failed);
     return score.failed != 0;
 }

@@ -1,6 +1,7 @@
 /* test_zimage.c - the tiny Z-Image checkpoint against diffusers and transformers: Qwen3 and the transformer stage by stage
- * (golden.h says how a stage is judged), the edges of the padding to 32, and whole pictures: Turbo, base with guidance and
- * a negative prompt, guidance that is normalised and truncated.
+ * (golden.h says how a stage is judged), the edges of the padding to 32, ids of prompts in the chat template, and whole
+ * pictures: Turbo, base with guidance and a negative prompt, guidance that is normalised and truncated. Also what a job
+ * resolves to.
  *
  * GOLDEN_VERBOSE=1 prints every stage. Easy to get wrong: run from the repository root. */
 #include "expect.h"
@@ -44,6 +45,72 @@ static void parts(void) {
     golden_close(&g);
 }
 
+/* --- prompts --- */
+
+static void one_prompt(Pipeline *p, char *line, int number) {
+    char *tab = strchr(line, '\t'), *got = NULL;
+    size_t size = 0;
+    Error e = {0};
+    *tab = 0;
+    tab[1 + strcspn(tab + 1, "\n")] = 0;
+    cJSON *prompt = cJSON_Parse(line);
+    FILE *memory = open_memstream(&got, &size);
+    Status s = pipeline_tokens(p, cJSON_GetStringValue(prompt), memory, &e);
+    fclose(memory);
+    char *ids = s == OK ? strstr(got, "\"ids\":[") : NULL;
+    size_t n = strlen(tab + 1), commas = 0;
+    bool good = ids && !strncmp(ids + 7, tab + 1, n) && (ids[7 + n] == ',' || ids[7 + n] == ']');
+    for (char *c = ids; good && *c; c++) commas += *c == ','; /* the whole row: 512 ids */
+    expect_at(good && commas == 511, line, "ids of the prompt", number);
+    cJSON_Delete(prompt);
+    free(got);
+}
+
+static void prompts(void) {
+    Pipeline *p = NULL;
+    Error e = {0};
+    FILE *f = fopen(GOLDEN_DIR "/zimage_prompts.txt", "r");
+    char *line = NULL;
+    size_t cap = 0;
+    int count = 0;
+    expect_ok(pipeline_open(&(PipelineOptions){.model = ZIMAGE_MODEL, .device = "cpu"}, &p, &e), &e);
+    while (f && p && getline(&line, &cap, f) > 0) one_prompt(p, line, ++count);
+    expect(count >= 19);
+    free(line);
+    if (f) fclose(f);
+    pipeline_close(p);
+}
+
+/* --- jobs --- */
+
+static void resolved(const char *model, bool base) {
+    Pipeline *p = NULL;
+    Error e = {0};
+    expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu"}, &p, &e), &e);
+    if (!p) return;
+    Job job = {.prompt = "a"};
+    expect_ok(pipeline_resolve(p, &job, &e), &e);
+    expect(job.width == 1024 && job.height == 1024 && job.steps == (base ? 50 : 8) && job.max_sequence_length == 512);
+    expect(base ? job.cfg && job.cfg_scale == 5 && job.negative_prompt && !*job.negative_prompt
+                : !job.cfg && job.cfg_scale == 0 && !job.negative_prompt);
+    job = (Job){.prompt = "a", .cfg_scale_given = true, .negative_prompt = "b"};
+    expect(pipeline_resolve(p, &job, &e) == OK && !job.cfg);
+    job = (Job){.prompt = "a", .guidance_scale = 0.5, .guidance_scale_given = true};
+    expect(pipeline_resolve(p, &job, &e) == OK && job.cfg && job.cfg_scale == 0.5);
+    const struct { Job job; const char *text; } refused[] = {
+        {{.prompt = "a", .guidance_given = true, .guidance = 3}, "--guidance: Z-Image"},
+        {{.prompt = "a", .width = 1000}, "--width 1000: expected a multiple of 16; the nearest are 992 and 1008"},
+        {{.prompt = "a", .height = 8208}, "--height 8208: the model has positions for 8192 pixels"},
+        {{.prompt = "a", .max_sequence_length = 1505}, "--max-sequence-length 1505: expected 1 to 1504"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        job = refused[i].job;
+        e = (Error){0};
+        expect_status(pipeline_resolve(p, &job, &e), ERR_USAGE, refused[i].text, &e);
+    }
+    pipeline_close(p);
+}
+
 int main(void) {
     char folder[500], base[600], dump[700];
     expect_folder(folder, sizeof folder);
@@ -51,6 +118,9 @@ int main(void) {
     mutate_copy_folder(ZIMAGE_MODEL, base);
     mutate_json(base, "scheduler/scheduler_config.json", "shift", "6.0");
     parts();
+    prompts();
+    resolved(ZIMAGE_MODEL, false);
+    resolved(base, true);
     const struct { const char *name, *model; DType dtype; } runs[] = {
         {"zimage_turbo_f32", ZIMAGE_MODEL, F32}, {"zimage_turbo_bf16", ZIMAGE_MODEL, BF16}, {"zimage_base_f32", base, F32},
         {"zimage_base_bf16", base, BF16},        {"zimage_norm_f32", base, F32}};
