@@ -1,5 +1,5 @@
-/* norm_cpu.c - the meaning of layernorm, ln_modulate, rmsnorm, its composites and qk_norm_rope_head (norm.h). GroupNorm lives with the
- * convolutions.
+/* norm_cpu.c - the meaning of layernorm, ln_modulate, rmsnorm, its composites and qk_norm_rope_head (norm.h). GroupNorm
+ * lives with the convolutions.
  *
  * Statistics are summed in double in ROWS_LANES partial sums and narrowed to f32 once; from there on every step is the
  * f32 step of the contract. A plain f32 sum would put the error of this table into every comparison with it.
