@@ -111,6 +111,24 @@ static void resolved(const char *model, bool base) {
     pipeline_close(p);
 }
 
+/* Options of the one model are refused by the other. */
+static void foreign(void) {
+    Pipeline *p = NULL;
+    Error e = {0};
+    expect_ok(pipeline_open(&(PipelineOptions){.model = GOLDEN_MODEL, .device = "cpu"}, &p, &e), &e);
+    if (!p) return;
+    Job job = {.prompt = "a", .cfg_normalization = 1};
+    expect_status(pipeline_resolve(p, &job, &e), ERR_USAGE, "they belong to Z-Image", &e);
+    job = (Job){.prompt = "a", .cfg_truncation_given = true};
+    e = (Error){0};
+    expect_status(pipeline_resolve(p, &job, &e), ERR_USAGE, "they belong to Z-Image", &e);
+    job = (Job){.prompt = "a", .cfg_scale = 2};
+    expect(pipeline_resolve(p, &job, &e) == OK && !job.cfg);
+    job.negative_prompt = "";
+    expect(pipeline_resolve(p, &job, &e) == OK && job.cfg);
+    pipeline_close(p);
+}
+
 int main(void) {
     char folder[500], base[600], dump[700];
     expect_folder(folder, sizeof folder);
@@ -121,6 +139,7 @@ int main(void) {
     prompts();
     resolved(ZIMAGE_MODEL, false);
     resolved(base, true);
+    foreign();
     const struct { const char *name, *model; DType dtype; } runs[] = {
         {"zimage_turbo_f32", ZIMAGE_MODEL, F32}, {"zimage_turbo_bf16", ZIMAGE_MODEL, BF16}, {"zimage_base_f32", base, F32},
         {"zimage_base_bf16", base, BF16},        {"zimage_norm_f32", base, F32}};
