@@ -165,6 +165,9 @@ static Status tell(const Safetensors *s, const char *path, Error *e) {
                     recognise_supported());
     if (containing(s, "double_blocks.0.img_attn.") || containing(s, "single_blocks.0.linear1."))
         return flux_single(s, path, e);
+    if (containing(s, "noise_refiner.0.") && containing(s, "layers.0.adaLN_modulation.0."))
+        return fail(e, ERR_MODEL, "%s: a Z-Image transformer%s in %s names, one part of a model; give the folder that holds "
+                    "model_index.json", path, storage(s), containing(s, ".attention.qkv.") ? "ComfyUI" : "diffusers");
     if ((t = any_of(s, PART)))
         return fail(
             e, ERR_MODEL,

@@ -256,6 +256,9 @@ static void single_files(const char *base) {
                 {ONE("single_stream_modulation.lin.weight"), 4, "FLUX.2, another architecture"},
                 {ONE("single_stream_modulation.linear.weight"), 4, "FLUX.2, another architecture"},
                 {ONE("distilled_guidance_layer.in_proj.weight"), 4, "Chroma, another"},
+                {"{" T("noise_refiner.0.attention.qkv.weight", "F32", "[1]", 0, 4) "," T(
+                     "layers.0.adaLN_modulation.0.weight", "F32", "[1]", 4, 8) "}",
+                 8, "a Z-Image transformer in ComfyUI names"},
                 {ONE("transformer.transformer_blocks.0.attn.to_q.lora_A.weight"), 4, "a LoRA"},
                 {ONE("lora_unet_double_blocks_0_img_attn_qkv.lora_down.weight"), 4, "a LoRA"},
                 {ONE("diffusion_model.double_blocks.0.img_attn.qkv.lora_B.weight"), 4, "a LoRA"},
