@@ -57,7 +57,8 @@ static void tensor_fault(Bench *b, bool te, const char *a, const char *other, in
     MutateFile m = {0};
     char what[300];
     const char *file = te ? TE_FILE : DIT_FILE;
-    snprintf(what, sizeof what, "%s %s %lld %lld", a, other ? other : n ? "rows exchanged" : "perturbed", (long long)i, (long long)j);
+    snprintf(what, sizeof what, "%s %s %lld %lld", a, other ? other : n ? "rows exchanged" : "perturbed", (long long)i,
+             (long long)j);
     mutate_open(&m, b->model, file);
     if (other) mutate_swap(&m, a, other);
     else if (n) mutate_swap_rows(&m, a, i, j, n);
@@ -112,7 +113,8 @@ static void exchanged(Bench *b) {
         {Q "self_attn.k_proj.weight", Q "self_attn.v_proj.weight"}, {Q "self_attn.q_norm.weight", Q "self_attn.k_norm.weight"},
         {Q "mlp.gate_proj.weight", Q "mlp.up_proj.weight"}, {Q "input_layernorm.weight", Q "post_attention_layernorm.weight"},
     };
-    for (size_t i = 0; i < sizeof TE_SWAPS / sizeof *TE_SWAPS; i++) tensor_fault(b, true, TE_SWAPS[i][0], TE_SWAPS[i][1], 0, 0, 0);
+    for (size_t i = 0; i < sizeof TE_SWAPS / sizeof *TE_SWAPS; i++)
+        tensor_fault(b, true, TE_SWAPS[i][0], TE_SWAPS[i][1], 0, 0, 0);
     tensor_fault(b, true, Q "self_attn.q_proj.weight", NULL, 16, 32, 16); /* which heads share keys */
     tensor_fault(b, true, Q "self_attn.k_proj.weight", NULL, 0, 16, 16);
 #undef L
