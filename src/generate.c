@@ -225,6 +225,7 @@ static Status run(Run *r, Error *e) {
     }
     TRY(make_dump_folder(cli->dump, e));
     say_what(r);
+    if (r->cli->verbosity >= 0) TRY(pipeline_note_cut(r->pipeline, &r->job, r->err, e));
     r->done = calloc((size_t)r->names.count, sizeof *r->done);
     if (!r->done) return fail(e, ERR_MEMORY, "out of memory for %d pictures", r->names.count);
     for (int k = 0; k < r->names.count; k++) TRY(one_picture(r, k, e));

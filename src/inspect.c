@@ -211,7 +211,7 @@ static Status print_json(Listing *l, cJSON *root, const char *path, Error *e) {
     cJSON_AddNumberToObject(root, "tensors", (double)l->tensors);
     cJSON_AddNumberToObject(root, "elements", (double)l->elements);
     cJSON_AddNumberToObject(root, "bytes", (double)l->bytes);
-    char *text = cJSON_Print(root);
+    char *text = cJSON_PrintUnformatted(root);
     if (!text) return e->code != OK ? e->code : fail(e, ERR_MEMORY, "%s: out of memory", path);
     fprintf(l->out, "%s\n", text);
     cJSON_free(text);

@@ -3,6 +3,7 @@
 
 #include "core/file.h"
 
+#include <cjson/cJSON.h>
 #include <stdlib.h>
 
 static const ModelOps *const MODELS[] = {&MODEL_FLUX, &MODEL_ZIMAGE};
@@ -21,6 +22,18 @@ Status model_find(const char *folder, const Json *index, const ModelOps **out, E
     }
     return fail(e, ERR_MODEL, "%s/model_index.json: _class_name: found %s, expected one of: %s", folder,
                 class_name ? class_name : "nothing", known);
+}
+
+Status model_check_classes(const char *folder, const Json *index, const ModelClass *classes, int count, Error *e) {
+    for (int i = 0; i < count; i++) {
+        const cJSON *entry = json_get(index, classes[i].component), *name = cJSON_GetArrayItem(entry, 1);
+        if (!cJSON_IsString(name) || !strcmp(name->valuestring, classes[i].name) ||
+            (classes[i].other && !strcmp(name->valuestring, classes[i].other)))
+            continue;
+        return fail(e, ERR_MODEL, "%s/model_index.json: %s: found class %.80s, expected %s", folder,
+                    classes[i].component, name->valuestring, classes[i].name);
+    }
+    return OK;
 }
 
 Status model_open_part(Model *m, const char *folder, const char *name, const char *const *ignore, Error *e) {

@@ -112,6 +112,11 @@ struct ModelOps {
 
 extern const ModelOps MODEL_FLUX, MODEL_ZIMAGE;
 
+/* model_index.json names a class for each component: the ones that are implemented here, other NULL or a second name. */
+typedef struct ModelClass { const char *component, *name, *other; } ModelClass;
+/* ERR_MODEL names the component, the class found and the one expected. An absent entry passes: its folder decides. */
+Status model_check_classes(const char *folder, const Json *index, const ModelClass *classes, int count, Error *e);
+
 /* By model_index.json's _class_name; ERR_MODEL names the class found and those supported. */
 Status model_find(const char *folder, const Json *index, const ModelOps **out, Error *e);
 

@@ -269,6 +269,32 @@ Status pipeline_plan(Pipeline *p, const Job *job, Plan *out, Error *e) {
     return s;
 }
 
+/* Where an encoder stops reading a text; nothing when it reads all of it. */
+static void print_cut(const TokenRow *row, const char *text, const char *before, FILE *out) {
+    if (row->lost_byte < 0) return;
+    const char *rest = text + row->lost_byte;
+    rest += strspn(rest, " \t\r\n");
+    fprintf(out, "%scut: \"%.*s\" and all that follows is lost", before, (int)strcspn(rest, " \t\r\n"), rest);
+}
+
+Status pipeline_note_cut(Pipeline *p, const Job *job, FILE *out, Error *e) {
+    const char *texts[] = {job->prompt, job->cfg ? job->negative_prompt : NULL};
+    for (int i = 0; i < 2 && texts[i]; i++) {
+        Tokens tokens;
+        TRY(p->model->ops->tokenize(p->model, texts[i], job, &tokens, e));
+        for (int k = 0; k < tokens.rows; k++) {
+            const TokenRow *row = &tokens.row[k];
+            if (row->lost_byte < 0) continue;
+            fprintf(out, "note: encoder %s reads %lld tokens of the %sprompt", row->encoder, (long long)row->count,
+                    i ? "negative " : "");
+            print_cut(row, texts[i], "; ", out);
+            fputc('\n', out);
+        }
+        model_tokens_free(&tokens);
+    }
+    return OK;
+}
+
 Status pipeline_describe(Pipeline *p, const Job *job, FILE *out, Error *e) {
     Model *m = p->model;
     Prepared r;
@@ -288,11 +314,7 @@ Status pipeline_describe(Pipeline *p, const Job *job, FILE *out, Error *e) {
                 const TokenRow *row = &r.tokens[i].row[k];
                 fprintf(out, "tokens         %sencoder %s: %lld of %lld", i ? "negative, " : "", row->encoder,
                         (long long)row->used, (long long)row->count);
-                if (row->lost_byte >= 0) {
-                    const char *rest = r.text[i] + row->lost_byte;
-                    rest += strspn(rest, " \t\r\n");
-                    fprintf(out, "; cut: \"%.*s\" and all that follows is lost", (int)strcspn(rest, " \t\r\n"), rest);
-                }
+                print_cut(row, r.text[i], "; ", out);
                 fputc('\n', out);
             }
         fprintf(out, "sigmas        ");

@@ -130,6 +130,8 @@ Status pipeline_resolve(const Pipeline *p, Job *job, Error *e);
 Status pipeline_describe(Pipeline *p, const Job *resolved, FILE *out, Error *e);
 /* The memory plan alone (plan.h). A plan that does not fit is OK here. */
 Status pipeline_plan(Pipeline *p, const Job *resolved, Plan *out, Error *e);
+/* A line for every encoder that cannot read the whole of a text. */
+Status pipeline_note_cut(Pipeline *p, const Job *resolved, FILE *out, Error *e);
 /* What each encoder will see, for `ditto tokens -m`. */
 Status pipeline_tokens(Pipeline *p, const char *prompt, FILE *out, Error *e);
 /* Whether the family is mounted on the component at this moment. */

@@ -181,6 +181,23 @@ if [ "$(id -u)" != 0 ]; then
 fi
 spoilt 7 "--device cuda" "no such device" --device cuda
 
+fresh
+rm bad/$T && mkfifo bad/$T
+spoilt 6 "not a regular file" "a pipe in place of weights"
+fresh
+own model_index.json
+sed -i 's/"AutoencoderKL"/"AutoencoderTiny"/' bad/model_index.json
+spoilt 3 "vae: found class AutoencoderTiny" "another class for a component"
+fresh
+own tokenizer/tokenizer_config.json
+sed -i 's/"model_max_length": *[0-9]*/"model_max_length": 9/' bad/tokenizer/tokenizer_config.json
+render -p "one two three four five six seven eight nine ten" --dry-run | grep -q "encoder 1: 9 of 9"
+is $? "the CLIP tokenizer's own limit holds"
+# no address space for a plan that reserves what it does not need
+cramped() { (ulimit -v 3000000 && render -o cramped.png); }
+works "an address space limit" cramped
+rm -f cramped.png
+
 # a file size limit stands for a full disk everywhere; a real one where a small one can be mounted
 limited() { (ulimit -f 1 && render); }
 refused 6 "out.png: cannot write" "file size limit" limited

@@ -132,7 +132,7 @@ static void model_folder(const char *folder) {
     expect_ok(json_parse(text, strlen(text), "json", &j, &e), &e);
     int64_t bytes = 0;
     expect_ok(json_int(j, "bytes", &bytes, "json", &e), &e);
-    expect(bytes == 26 && strstr(text, "\"fault\":\t\"missing\"") && strstr(text, "ta\\tb"));
+    expect(bytes == 26 && strstr(text, "\"fault\":\"missing\"") && strstr(text, "ta\\tb"));
     json_free(j);
     free(text);
     text = listing(folder, NULL, false, ERR_MODEL, "missing diffusion_pytorch_model.safetensors or");

@@ -70,7 +70,8 @@ void bind_conv(Bind *b, Weight *w, int64_t out, int64_t in, int64_t k, const cha
 
 void bind_matrix(Bind *b, Weight *w, int64_t rows, int64_t cols, const char *format, ...) {
     NAMED("");
-    add(b, (BindRow){.name = name, .weight = w, .target = BIND_MATRIX, .rank = 2, .shape = {rows, cols}});
+    add(b, (BindRow){.name = name, .weight = w, .target = BIND_MATRIX, .gathered = true, .rank = 2,
+                     .shape = {rows, cols}});
 }
 
 void bind_vector(Bind *b, Tensor *t, int64_t n, Transform transform, const char *format, ...) {

@@ -21,10 +21,15 @@ static Status cpu_reserve(Device *d, size_t size, void **out, Error *e) {
     return map(size, PROT_READ | PROT_WRITE, out, e);
 }
 
+/* Addresses that no machine maps: a touch faults, and nothing is asked of the system, whatever its limits. */
 static Status dry_reserve(Device *d, size_t size, void **out, Error *e) {
-    (void)d;
-    return map(size, PROT_NONE, out, e);
+    (void)e;
+    *out = size ? (void *)(((uintptr_t)1 << 62) + (uintptr_t)d->state) : NULL;
+    d->state = (void *)((uintptr_t)d->state + size);
+    return OK;
 }
+
+static void dry_release(Device *d, void *address, size_t size) { (void)d, (void)address, (void)size; }
 
 static void cpu_release(Device *d, void *address, size_t size) {
     (void)d;
@@ -84,7 +89,7 @@ Device device_cpu(void) {
 }
 
 Device device_dry(void) {
-    return (Device){.name = "dry", .reserve = dry_reserve, .release = cpu_release, .upload = dry_copy,
+    return (Device){.name = "dry", .reserve = dry_reserve, .release = dry_release, .upload = dry_copy,
                     .download = dry_copy, .discard = dry_discard, .commit = no_commit, .upload_start = dry_upload_start,
                     .upload_wait = no_wait, .room = no_limit, .granularity = 1, .maps = true};
 }

@@ -16,7 +16,7 @@ static char partial[4096]; /* lint: allow-static (signal handler needs it; one w
 
 Status file_map(const char *path, FileMap *out, Error *e) {
     *out = (FileMap){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO is refused below, not waited for */
     if (fd < 0) return fail(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
     struct stat st;
     Status status = OK;

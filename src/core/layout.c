@@ -41,7 +41,8 @@ static void add_item(Layout *l, const WeightFiles *f, int row, int at, bool maps
     item->name = weights_entry(f, at)->name;
     if (stays_mapped(r, maps)) {
         item->dst = item->src;
-        l->mapped += tensor_bytes(item->src);
+        size_t bytes = tensor_bytes(item->src), rows = (size_t)item->src.shape[0];
+        l->mapped += r->gathered && rows > GATHERED_ROWS ? bytes / rows * GATHERED_ROWS : bytes;
         return;
     }
     item->group = 1;

@@ -44,6 +44,8 @@ typedef enum Transform {
 
 typedef enum BindTarget { BIND_MATRIX, BIND_BIAS, BIND_VECTOR } BindTarget;
 
+enum { GATHERED_ROWS = 1024 };
+
 typedef struct BindRow {
     char *name;                 /* full on-disk name */
     Weight *weight;             /* BIND_MATRIX, BIND_BIAS: into w / bias */
@@ -54,6 +56,7 @@ typedef struct BindRow {
     int64_t shape[TENSOR_MAX_RANK]; /* expected on disk, after row selection */
     int64_t row_start;          /* first row taken from the file's tensor (packed files); 0 */
     int64_t file_rows;          /* rows of the file's tensor; 0: same as shape[0] */
+    bool gathered;              /* a table of which a run reads few rows: the plan counts GATHERED_ROWS where it is mapped */
     bool optional;              /* absent in the file is allowed: destination stays absent */
     int block;                  /* 1 + the block that uses it; 0: none, used at any time */
 } BindRow;

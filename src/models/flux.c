@@ -98,7 +98,12 @@ static Status open_all(Flux *f, const char *folder, Error *e) {
 }
 
 static Status flux_open(const char *folder, const Json *index, DType dtype, Model **out, Error *e) {
-    (void)index;
+    static const ModelClass CLASSES[] = {
+        {"text_encoder", "CLIPTextModel", NULL}, {"text_encoder_2", "T5EncoderModel", NULL},
+        {"transformer", "FluxTransformer2DModel", NULL}, {"vae", "AutoencoderKL", NULL},
+        {"scheduler", "FlowMatchEulerDiscreteScheduler", NULL},
+        {"tokenizer", "CLIPTokenizer", "CLIPTokenizerFast"}, {"tokenizer_2", "T5TokenizerFast", "T5Tokenizer"}};
+    TRY(model_check_classes(folder, index, CLASSES, (int)(sizeof CLASSES / sizeof *CLASSES), e));
     Flux *f = calloc(1, sizeof *f);
     if (!f) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
     f->base.ops = &MODEL_FLUX;
@@ -157,7 +162,10 @@ static Status encode_row(const Tokenizer *t, const char *text, int64_t count, co
 static Status flux_tokenize(const Model *m, const char *text, const Job *job, Tokens *out, Error *e) {
     const Flux *f = (const Flux *)m;
     *out = (Tokens){.rows = 2};
-    Status s = encode_row(f->tok_clip, text, f->clip.c.positions, "1", &out->row[0], e);
+    /* the pipeline pads to the tokenizer's own limit (77); positions beyond the table do not exist */
+    int64_t clip_length = tok_max_length(f->tok_clip);
+    if (clip_length > f->clip.c.positions) clip_length = f->clip.c.positions;
+    Status s = encode_row(f->tok_clip, text, clip_length, "1", &out->row[0], e);
     if (s == OK) s = encode_row(f->tok_t5, text, job->max_sequence_length, "2", &out->row[1], e);
     const int64_t vocab[2] = {f->clip.c.vocab, f->t5.c.vocab};
     for (int r = 0; s == OK && r < 2; r++)
