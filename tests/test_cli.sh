@@ -186,7 +186,8 @@ is $? "one line an encoder"
 for signal in INT TERM; do
     # timeout reports 124 whatever the program says: ask for its own code; -k ends one that does not listen; without
     # --foreground the signal comes twice, and a second one ends the program at once, without a text
-    timeout --foreground --preserve-status -k 30 -s $signal 1 "$DITTO" -m "$MODEL" -W 64 -H 64 --steps 10000 -p x -q -o slow.png >.out 2>.err </dev/null
+    timeout --foreground --preserve-status -k 30 -s $signal 1 \
+        "$DITTO" -m "$MODEL" -W 64 -H 64 --steps 10000 -p x -q -o slow.png >.out 2>.err </dev/null
     rc=$?
     [ $rc -eq 130 ] && grep -q '^ditto: .*interrupted' .err && [ "$(left)" -eq 0 ]
     is $? "SIG$signal: exit $rc, $(cat .err), $(left) files left"
