@@ -25,9 +25,9 @@ Q       := $(if $(V),,@)
 DEB_USER := build-essential pkg-config libcjson-dev libstb-dev libpcre2-dev libutf8proc-dev libopenblas-dev \
             libavcodec-dev libavformat-dev libswscale-dev libswresample-dev libavutil-dev libcmocka-dev
 DEB_DEV  := clang libclang-rt-dev clang-format python3-venv ffmpeg
-NEEDED   := libcjson-dev:libcjson libstb-dev:stb libpcre2-dev:libpcre2-8 libutf8proc-dev:libutf8proc \
+NEEDED   := libcjson-dev:libcjson libstb-dev:stb libutf8proc-dev:libutf8proc \
             libopenblas-dev:openblas libcmocka-dev:cmocka
-PKGS     := libcjson stb libpcre2-8 libutf8proc openblas
+PKGS     := libcjson stb libutf8proc openblas
 
 # A folder that travels carries no libstdc++: cuDNN there wants that machine's own, perhaps newer.
 LIBCXX  := $(if $(filter portable-objects,$(VARIANT)),-l:libstdc++.a,-lstdc++)

@@ -210,13 +210,14 @@ static Status time_embed_cpu(Exec *x, const void *args) {
     return OK;
 }
 
-static Status cfg_combine_cpu(Exec *x, const void *args) {
+/* Both published forms: the scaled difference added to neg (combine) or to pos (extrapolate). */
+static Status cfg(Exec *x, OpId op, const void *args, bool from_pos) {
     CfgCombine a = *(const CfgCombine *)args;
     float scale;
-    TRY(rows_want_float(x, OP_cfg_combine, "pos", a.pos));
-    TRY(rows_want_like(x, OP_cfg_combine, "y", a.y, a.pos));
-    TRY(rows_want_like(x, OP_cfg_combine, "neg", a.neg, a.pos));
-    TRY(step_value(x, OP_cfg_combine, "scale", a.scale, &scale));
+    TRY(rows_want_float(x, op, "pos", a.pos));
+    TRY(rows_want_like(x, op, "y", a.y, a.pos));
+    TRY(rows_want_like(x, op, "neg", a.neg, a.pos));
+    TRY(step_value(x, op, "scale", a.scale, &scale));
     rows_flatten(3, (Tensor *const[]){&a.y, &a.pos, &a.neg});
     Walk w = rows_walk(a.y);
 #pragma omp parallel for schedule(static) if (w.parallel)
@@ -225,40 +226,26 @@ static Status cfg_combine_cpu(Exec *x, const void *args) {
         Span s = rows_span(&w, i);
         rows_load(v, &a.pos, s);
         rows_load(b, &a.neg, s);
-        for (int64_t j = 0; j < s.n; j++) v[j] -= b[j];
-        rows_round(v, s.n, a.y.dtype);
-        for (int64_t j = 0; j < s.n; j++) v[j] *= scale;
-        rows_round(v, s.n, a.y.dtype);
-        for (int64_t j = 0; j < s.n; j++) v[j] += b[j];
+        if (from_pos) {
+            for (int64_t j = 0; j < s.n; j++) b[j] = v[j] - b[j];
+            rows_round(b, s.n, a.y.dtype);
+            for (int64_t j = 0; j < s.n; j++) b[j] *= scale;
+            rows_round(b, s.n, a.y.dtype);
+            for (int64_t j = 0; j < s.n; j++) v[j] += b[j];
+        } else {
+            for (int64_t j = 0; j < s.n; j++) v[j] -= b[j];
+            rows_round(v, s.n, a.y.dtype);
+            for (int64_t j = 0; j < s.n; j++) v[j] *= scale;
+            rows_round(v, s.n, a.y.dtype);
+            for (int64_t j = 0; j < s.n; j++) v[j] += b[j];
+        }
         rows_store(&a.y, s, v);
     }
     return OK;
 }
 
-static Status cfg_extrapolate_cpu(Exec *x, const void *args) {
-    CfgCombine a = *(const CfgCombine *)args;
-    float scale;
-    TRY(rows_want_float(x, OP_cfg_extrapolate, "pos", a.pos));
-    TRY(rows_want_like(x, OP_cfg_extrapolate, "y", a.y, a.pos));
-    TRY(rows_want_like(x, OP_cfg_extrapolate, "neg", a.neg, a.pos));
-    TRY(step_value(x, OP_cfg_extrapolate, "scale", a.scale, &scale));
-    rows_flatten(3, (Tensor *const[]){&a.y, &a.pos, &a.neg});
-    Walk w = rows_walk(a.y);
-#pragma omp parallel for schedule(static) if (w.parallel)
-    for (int64_t i = 0; i < w.count; i++) {
-        float v[ROWS_SPAN], b[ROWS_SPAN];
-        Span s = rows_span(&w, i);
-        rows_load(v, &a.pos, s);
-        rows_load(b, &a.neg, s);
-        for (int64_t j = 0; j < s.n; j++) b[j] = v[j] - b[j];
-        rows_round(b, s.n, a.y.dtype);
-        for (int64_t j = 0; j < s.n; j++) b[j] *= scale;
-        rows_round(b, s.n, a.y.dtype);
-        for (int64_t j = 0; j < s.n; j++) v[j] += b[j];
-        rows_store(&a.y, s, v);
-    }
-    return OK;
-}
+static Status cfg_combine_cpu(Exec *x, const void *args) { return cfg(x, OP_cfg_combine, args, false); }
+static Status cfg_extrapolate_cpu(Exec *x, const void *args) { return cfg(x, OP_cfg_extrapolate, args, true); }
 
 /* Euclidean norm: squares of f32 are exact in double, the sum runs in order, one rounding to f32 at the end. */
 static float norm_of(Tensor t) {
