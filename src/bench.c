@@ -3,9 +3,9 @@
  * Easy to get wrong: the callback cannot fail; what went wrong in it is looked at afterwards. */
 #include "bench.h"
 
+#include "core/clock.h"
 #include "core/device.h"
 #include "profile.h"
-#include "progress.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -34,7 +34,7 @@ static void mark(void *user, const char *phase, int done, int total) {
     (void)done, (void)total;
     if (strcmp(phase, b->phase) || b->marks == DEVICE_MARKS || b->mark_error.code != OK) return;
     if (b->device->mark) b->device->mark(b->device, b->marks, &b->mark_error);
-    b->clock[b->marks++] = progress_now();
+    b->clock[b->marks++] = clock_now();
 }
 
 static Status between(Bench *b, int from, double *seconds, Error *e) {

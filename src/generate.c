@@ -3,6 +3,7 @@
  * Easy to get wrong: a drawn seed must be fixed before names and metadata are made, since both carry it. */
 #include "generate.h"
 
+#include "core/clock.h"
 #include "core/file.h"
 #include "media/png.h"
 #include "meta.h"
@@ -151,7 +152,7 @@ static Status one_picture(Run *r, int k, Error *e) {
     r->line.phase[0] = 0;
     Progress progress = {progress_step, &r->line};
     Media media = {0};
-    double start = progress_now();
+    double start = clock_now();
     Status status = pipeline_render(r->pipeline, &job, &progress, &media, e);
     progress_clear(&r->line);
     say_families(r, &media, k == 0);
@@ -159,7 +160,7 @@ static Status one_picture(Run *r, int k, Error *e) {
     if (status == OK && *r->interrupted) status = fail(e, ERR_INTERRUPTED, "interrupted");
     Meta meta = {&job, pipeline_title(r->pipeline), pipeline_device(r->pipeline),
                  pipeline_dtype(r->pipeline)};
-    double made = progress_now();
+    double made = clock_now();
     if (status == OK) status = save(r, &meta, r->names.path[k], &media, e);
     r->done[k] = (ReportPicture){.path = r->names.path[k],
                                  .seed = job.seed,
@@ -167,13 +168,13 @@ static Status one_picture(Run *r, int k, Error *e) {
                                  .text = media.seconds_text,
                                  .denoise = media.seconds_denoise,
                                  .decode = media.seconds_decode,
-                                 .write = progress_now() - made};
+                                 .write = clock_now() - made};
     if (status == OK && r->cli->verbosity > 0)
         fprintf(r->err,
                 "%sseed %" PRIu64
                 ": text %.2f s, denoise %.2f s, decode %.2f s, all %.2f s, peak memory %.1f MiB\n",
                 label, job.seed, media.seconds_text, media.seconds_denoise, media.seconds_decode,
-                progress_now() - start, (double)report_host_peak() / 0x1p20);
+                clock_now() - start, (double)report_host_peak() / 0x1p20);
     if (status == OK) status = report(r, &meta, r->names.path[k], &media, e);
     media_free(&media);
     return status;
@@ -200,7 +201,7 @@ static void say_what(const Run *r) {
 static Status write_report(const Run *r, Error *e) {
     Report report = {.job = &r->job,
                      .open = r->opened - r->start,
-                     .all = progress_now() - r->start,
+                     .all = clock_now() - r->start,
                      .picture = r->done,
                      .count = r->names.count};
     char *text;
@@ -235,7 +236,7 @@ static Status run(Run *r, Error *e) {
 
 Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bool terminal,
                     const volatile int *interrupted, Error *e) {
-    Run r = {.start = progress_now(), .cli = cli, .out = out, .err = err, .interrupted = interrupted, .job = job_of(cli)};
+    Run r = {.start = clock_now(), .cli = cli, .out = out, .err = err, .interrupted = interrupted, .job = job_of(cli)};
     r.line = (ProgressLine){.out = cli->verbosity < 0 ? NULL : err,
                             .terminal = terminal,
                             .verbose = cli->verbosity > 0,
@@ -248,7 +249,7 @@ Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bo
         .model = folder, .device = cli->device, .dtype = cli->dtype, .vram = cli->vram, .sync = cli->sync,
         .interrupted = interrupted};
     Status status = pipeline_open(&options, &r.pipeline, e);
-    r.opened = progress_now();
+    r.opened = clock_now();
     if (status == OK) status = run(&r, e);
     free(r.done);
     names_free(&r.names);

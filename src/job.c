@@ -1,15 +1,10 @@
 /* job.c - see job.h. */
 #include "job.h"
 
+#include "core/clock.h"
+
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static Status keep_latents(Exec *x, Tensor latents, int rank, const int64_t *shape, Media *out) {
     free(out->latents);
@@ -71,14 +66,14 @@ Status job_run(Model *m, Exec *x, const Run *run, const Progress *progress, Medi
     Tensor latents;
     int rank;
     int64_t shape[TENSOR_MAX_RANK] = {0};
-    double start = now();
+    double start = clock_now();
     if (progress && progress->step) progress->step(progress->user, "text", 0, 1);
     TRY(m->ops->encode(m, x, run));
-    double encoded = now();
+    double encoded = clock_now();
     TRY(m->ops->noise(m, x, run, &latents, &rank, shape));
     TRY(denoise(m, x, run, progress, latents, rank, shape, out));
     TRY(stages_pass(run->stages, x, "latents", latents, rank, shape));
-    double denoised = now();
+    double denoised = clock_now();
     if (progress && progress->step) progress->step(progress->user, "decode", 0, 1);
     Tensor rgb = exec_new_as(x, U8, job->height, job->width, 3);
     Status s = decode(m, x, run, latents, rgb);
@@ -94,6 +89,6 @@ Status job_run(Model *m, Exec *x, const Run *run, const Progress *progress, Medi
     if (progress && progress->step) progress->step(progress->user, "decode", 1, 1);
     out->seconds_text = encoded - start;
     out->seconds_denoise = denoised - encoded;
-    out->seconds_decode = now() - denoised;
+    out->seconds_decode = clock_now() - denoised;
     return OK;
 }

@@ -5,6 +5,7 @@
  * enough, since every run starts at mark 0. */
 #include "pipeline.h"
 
+#include "core/clock.h"
 #include "core/device_cuda.h"
 #include "core/file.h"
 #include "gate.h"
@@ -17,7 +18,6 @@
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
-#include <time.h>
 
 struct Pipeline {
     char *folder;
@@ -39,12 +39,6 @@ struct Pipeline {
     Device host; /* probes of the CPU table run here: their memory is none of the plan's */
     const volatile int *interrupted;
 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* --- open and close --- */
 
@@ -376,14 +370,14 @@ static Status write_meta(Pipeline *p, const Job *job, Stages *stages, Error *e) 
 
 static Status render(Pipeline *p, const Job *job, Stages *stages, Prepared *r, const Progress *progress, Media *out,
                      Error *e) {
-    double start = now();
+    double start = clock_now();
     TRY(prepare(p, job, stages, r, e));
     TRY(write_meta(p, job, stages, e));
     TRY(make_plan(p, r, &p->plan, e));
     TRY(plan_check(&p->plan, e));
     TRY(carry_out(p, &p->plan, true, e));
     p->planned = true;
-    out->seconds_plan = now() - start;
+    out->seconds_plan = clock_now() - start;
     Exec x = {.device = p->device, .work = &p->work, .scratch = &p->scratch, .error = e, .unary = &p->unary, .cuda = p->cuda,
               .sync = p->sync, .first = &p->gate.base, .interrupted = p->interrupted};
     TRY(job_run(p->model, &x, &r->run, progress, out));
@@ -422,11 +416,11 @@ static Status load(Pipeline *p, const Prepared *r, const char *name, double *sec
     TRY(carry_out(p, &p->plan, false, e));
     Exec x = {.device = d, .work = &p->work, .scratch = &p->scratch, .error = e, .cuda = p->cuda, .interrupted = p->interrupted};
     size_t before = p->pool.bytes;
-    double start = now();
+    double start = clock_now();
     model_enter(&x, part);
     TRY(weights_enter(&x, WEIGHTS_PART));
     if (d->sync) TRY(d->sync(d, e));
-    *seconds = now() - start;
+    *seconds = clock_now() - start;
     *bytes = p->pool.bytes - before;
     TRY(weights_leave(&x, WEIGHTS_PART));
     p->pool.room = 0;

@@ -3,14 +3,9 @@
  * Easy to get wrong: a shorter text must erase the rest of a longer one (ESC [ K). */
 #include "progress.h"
 
-#include <string.h>
-#include <time.h>
+#include "core/clock.h"
 
-double progress_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
+#include <string.h>
 
 void progress_text(char *text, size_t size, const char *label, const char *phase, int done, int total,
                    double seconds) {
@@ -47,7 +42,7 @@ void progress_clear(ProgressLine *line) {
 void progress_step(void *user, const char *phase, int done, int total) {
     ProgressLine *line = user;
     if (!line->out) return;
-    double now = progress_now();
+    double now = clock_now();
     if (strncmp(line->phase, phase, sizeof line->phase - 1)) {
         snprintf(line->phase, sizeof line->phase, "%s", phase);
         line->start = now;

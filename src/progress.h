@@ -24,7 +24,6 @@ typedef struct ProgressLine {
 void progress_step(void *user, const char *phase, int done, int total);
 /* Removes the line from the terminal. */
 void progress_clear(ProgressLine *line);
-double progress_now(void); /* monotonic seconds */
 
 /* "  denoise 5/28  1.23 s/step  ETA 0:28" into text; pure, for tests. seconds: since the phase began. */
 void progress_text(char *text, size_t size, const char *label, const char *phase, int done, int total,

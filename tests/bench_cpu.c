@@ -4,6 +4,7 @@
  * ratio says what widening, tiling and rounding cost. Both sides run in turns and the fastest turns are compared: what
  * else the machine does only ever adds time. Exit 1 when a shape is above LIMIT times sgemm.
  * Easy to get wrong: OpenBLAS has one thread count for the whole process; the ops set it to 1, the reference back. */
+#include "core/clock.h"
 #include "kernels/gemm_cpu.h"
 #include "ops.h"
 
@@ -12,7 +13,6 @@
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 static const double LIMIT = 1.3;
 enum { TURNS = 15 };
@@ -26,12 +26,6 @@ typedef struct Bench {
     Exec x;
     int threads;
 } Bench;
-
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static Tensor fill(Bench *b, DType t, int rank, const int64_t *shape) {
     Tensor r = arena_tensor(&b->work, t, rank, shape);
@@ -66,12 +60,12 @@ static double bench_linear(Bench *b, int64_t m, int64_t k, int64_t n, DType t, D
     int turns = flops > 1e10 ? TURNS : 20 * TURNS;
     for (int i = 0; i < turns; i++) {
         openblas_set_num_threads(b->threads);
-        double start = seconds();
+        double start = clock_now();
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)m, (int)n, (int)k, 1, fx, (int)k, fw, (int)k, 0, fy,
                     (int)n);
-        double half = seconds();
+        double half = clock_now();
         must(b, op_linear(&b->x, &a));
-        blas = fmin(blas, half - start), ours = fmin(ours, seconds() - half);
+        blas = fmin(blas, half - start), ours = fmin(ours, clock_now() - half);
     }
     printf("linear %5lld x %5lld x %5lld  %-4s weights %-4s  %9.3f ms  %6.1f GFLOP/s  sgemm %9.3f ms  ratio %.2f\n",
            (long long)m, (long long)k, (long long)n, dtype_name(t), dtype_name(stored), ours * 1e3, flops / ours * 1e-9,
@@ -83,9 +77,9 @@ static double bench_linear(Bench *b, int64_t m, int64_t k, int64_t n, DType t, D
 static void report(Bench *b, const char *what, OpId op, const void *args, double flops, double bytes) {
     double s = INFINITY;
     for (int i = 0; i < TURNS && (i < 3 || s < 0.2); i++) {
-        double start = seconds();
+        double start = clock_now();
         must(b, op_run(&b->x, op, args));
-        s = fmin(s, seconds() - start);
+        s = fmin(s, clock_now() - start);
     }
     printf("%-62s %9.3f ms  ", what, s * 1e3);
     if (flops > 0) printf("%6.1f GFLOP/s\n", flops / s * 1e-9);

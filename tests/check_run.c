@@ -3,12 +3,12 @@
  * Nothing here reads device memory except through Device.download. */
 #include "check_run.h"
 
+#include "core/clock.h"
 #include "core/device_cuda.h"
 #include "kernels/cuda.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -246,25 +246,19 @@ bool run_checks(Session *t, Case *c, int variant, float **reference, char *text,
 
 /* --- time --- */
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* A download waits for the stream; it is part of a batch, so batches are long against it. */
 double run_time(Session *t, Case *c, int variant) {
-    double best = 0, until = seconds() + 0.4;
+    double best = 0, until = clock_now() + 0.4;
     char byte;
     choose(t, c, variant);
     set_threads(t->threads);
     calls_free(&t->calls);
-    for (int64_t batch = 1; seconds() < until;) {
-        double start = seconds();
+    for (int64_t batch = 1; clock_now() < until;) {
+        double start = clock_now();
         for (int64_t i = 0; i < batch; i++)
             if (op_run(&t->x, c->op, &c->args) != OK) return 0;
         if (t->device.download(&t->device, &byte, c->args.first.data, 1, &t->error) != OK) return 0;
-        double took = seconds() - start, each = took / (double)batch;
+        double took = clock_now() - start, each = took / (double)batch;
         if (took < 0.01) {
             batch *= 2;
             continue;

@@ -6,6 +6,7 @@
  * faults, the rate, and "1 passed, 0 failed" when the rate is at least the bar (90); with --below, when it is under
  * the bar (for checkpoints spoilt on purpose). A run that ditto refuses ends everything: it is no wrong picture.
  * Easy to get wrong: the bar is for all 100 prompts; over a few prompts the rate scatters. */
+#include "core/clock.h"
 #include "media/image.h"
 #include "score.h"
 
@@ -14,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { LINE = 4096, MAX_EXTRA = 40, MAX_ARGS = 24 + MAX_EXTRA };
@@ -115,7 +115,6 @@ int main(int argc, char **argv) {
     Options o;
     char scratch[] = "/tmp/score_demo_XXXXXX", line[LINE];
     int faults[SCORE_FAULTS] = {0}, drawn = 0;
-    struct timespec begin, end;
     if (!parse(argc, argv, &o)) return usage();
     const char *folder = o.keep ? o.keep : mkdtemp(scratch);
     FILE *f = fopen(o.prompts, "r");
@@ -126,7 +125,7 @@ int main(int argc, char **argv) {
     }
     /* Where other programs use the cores too, threads that spin at barriers cost ten times the work itself. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
-    clock_gettime(CLOCK_MONOTONIC, &begin);
+    double begin = clock_now();
     bool good = true;
     while (good && drawn < o.count && fgets(line, sizeof line, f)) {
         ScoreFault fault = SCORE_RIGHT;
@@ -134,12 +133,11 @@ int main(int argc, char **argv) {
         good = judge(&o, line, folder, &fault);
         if (good) faults[fault]++, drawn++;
     }
-    clock_gettime(CLOCK_MONOTONIC, &end);
+    double seconds = clock_now() - begin;
     fclose(f);
     if (!o.keep) rmdir(folder);
     if (drawn == 0) good = false;
     double rate = drawn ? 100.0 * faults[SCORE_RIGHT] / drawn : 0;
-    double seconds = (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) * 1e-9;
     for (int i = SCORE_RIGHT + 1; i < SCORE_FAULTS; i++)
         if (faults[i]) printf("wrong %s: %d\n", score_fault_name((ScoreFault)i), faults[i]);
     printf("%d of %d pictures right in all attributes: %.1f %%, bar %s %.1f %%, %.2f s a picture\n", faults[SCORE_RIGHT],

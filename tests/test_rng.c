@@ -1,6 +1,7 @@
 /* test_rng.c - the generator against draws recorded from torch (tests/golden/rng.txt, scripts/dump_rng.py):
  * every byte of every draw through a checksum, the first and last values as bits, so that a failure shows
  * where it begins. Another recording can be given: test_rng FILE. Then a few properties of the interface. */
+#include "core/clock.h"
 #include "core/file.h"
 #include "core/tensor.h"
 #include "rng.h"
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct Tally { int passed, failed; } Tally;
 
@@ -143,11 +143,9 @@ static void show_speed(void) {
     for (int d = 0; d < 3; d++) {
         Rng r;
         rng_seed(&r, 1);
-        struct timespec t0, t1;
-        clock_gettime(CLOCK_MONOTONIC, &t0);
+        double start = clock_now();
         for (int i = 0; i < ROUNDS; i++) rng_normal(&r, DTYPES[d], N, data);
-        clock_gettime(CLOCK_MONOTONIC, &t1);
-        double s = (double)(t1.tv_sec - t0.tv_sec) + 1e-9 * (double)(t1.tv_nsec - t0.tv_nsec);
+        double s = clock_now() - start;
         printf("%s: %.0f million normals a second\n", dtype_name(DTYPES[d]), 1e-6 * N * ROUNDS / s);
     }
     free(data);

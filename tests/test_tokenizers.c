@@ -4,6 +4,7 @@
  * Run from the repository root. With arguments it is the tool that scripts/check_tokenizers.py and
  * bench_tokenizers.py drive on real vocabularies: `lines DIR [--no-special]`, `class DIR [--no-special]`,
  * `fixed DIR LENGTH`, `bench DIR TEXTFILE TIMES`. */
+#include "core/clock.h"
 #include "core/file.h"
 #include "text/tok.h"
 #include "text/tok_unicode.h"
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct Score { int passed, failed; } Score;
@@ -427,12 +427,6 @@ static int test(void) {
 
 /* --- the tool --- */
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static Status bench(const Tokenizer *t, const char *path, int times, Error *e) {
     char *text;
     size_t size;
@@ -440,9 +434,9 @@ static Status bench(const Tokenizer *t, const char *path, int times, Error *e) {
     Status s = OK;
     for (int i = 0; i < times && s == OK; i++) {
         TokenIds ids = {0};
-        double began = now();
+        double began = clock_now();
         s = tok_encode(t, text, size, true, &ids, e);
-        printf("%zu bytes, %lld ids, %.2f ms\n", size, (long long)ids.count, 1e3 * (now() - began));
+        printf("%zu bytes, %lld ids, %.2f ms\n", size, (long long)ids.count, 1e3 * (clock_now() - began));
         tok_ids_free(&ids);
     }
     free(text);
