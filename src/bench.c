@@ -5,6 +5,7 @@
 
 #include "core/clock.h"
 #include "core/device.h"
+#include "graph.h"
 #include "profile.h"
 
 #include <cjson/cJSON.h>
@@ -27,6 +28,7 @@ typedef struct Bench {
     Error mark_error;
     double value[BENCH_MOST];    /* seconds */
     size_t bytes;                /* load */
+    uint64_t replayed;           /* steps of the last picture that came out of a graph */
 } Bench;
 
 static void mark(void *user, const char *phase, int done, int total) {
@@ -50,8 +52,11 @@ static Status picture(Bench *b, const char *phase, int steps, Error *e) {
     b->phase = phase;
     b->marks = 0;
     b->job.steps = steps;
+    const Graphs *graphs = pipeline_facts(b->pipeline).graphs;
+    uint64_t before = graphs->stats.replayed;
     Status status = pipeline_render(b->pipeline, &b->job, &progress, &media, e);
     media_free(&media);
+    b->replayed = graphs->stats.replayed - before;
     if (status == OK && b->mark_error.code != OK) status = fail(e, b->mark_error.code, "%s", b->mark_error.text);
     return status;
 }
@@ -119,6 +124,7 @@ static Status print(Bench *b, const Phase *phase, FILE *out, Error *e) {
     cJSON_AddNumberToObject(o, "text_tokens", b->job.max_sequence_length);
     cJSON_AddStringToObject(o, "quality", b->job.quality == QUALITY_HIGH ? "high" : "lossless");
     cJSON_AddStringToObject(o, "families", b->job.families ? b->job.families : "all");
+    cJSON_AddNumberToObject(o, "replayed", (double)b->replayed);
     if (b->bytes) cJSON_AddNumberToObject(o, "bytes", (double)b->bytes);
     cJSON_AddStringToObject(o, "clock", b->device->mark ? "device" : "host");
     cJSON_AddStringToObject(o, "profile", line);
@@ -162,7 +168,7 @@ Status bench_run(const BenchOptions *o, FILE *in, FILE *out, Error *e) {
     b->job = (Job){.prompt = PROMPT, .width = o->width, .height = o->height, .seed = 1, .quality = o->quality,
                    .families = o->families};
     PipelineOptions open = {.model = o->folder, .device = o->device, .dtype = o->dtype, .vram = o->vram, .on = o->on,
-                            .interrupted = o->interrupted};
+                            .no_graphs = o->no_graphs, .interrupted = o->interrupted};
     Status status = pipeline_open(&open, &b->pipeline, e);
     if (status == OK) status = pipeline_resolve(b->pipeline, &b->job, e);
     if (status == OK) b->device = pipeline_facts(b->pipeline).device;

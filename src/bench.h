@@ -22,6 +22,7 @@ typedef struct BenchOptions {
     size_t vram;
     Quality quality;
     const char *families; /* NULL: all of the quality's */
+    bool no_graphs;       /* as PipelineOptions */
     int width, height;           /* 0: the model's */
     int runs, warmup;
     bool serve;

@@ -173,6 +173,11 @@ static Status set(Cli *cli, const Option *o, const char *typed, const char *valu
                         "multiprocessors; save it from torch and give --inject noise=FILE",
                         typed);
         return fail(e, ERR_USAGE, "%s: found \"%s\", expected cpu", typed, value);
+    case KIND_ON_OFF:
+        if (strcmp(value, "on") && strcmp(value, "off"))
+            return fail(e, ERR_USAGE, "%s: found \"%s\", expected on or off", typed, value);
+        *(bool *)field = !strcmp(value, "off");
+        return OK;
     case KIND_INJECT: return read_inject(typed, value, cli, e);
     }
     return OK;

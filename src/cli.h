@@ -47,7 +47,7 @@ typedef struct Cli {
     size_t vram;                                   /* bytes; 0: what is free */
     Quality quality;
     const char *families;                          /* NULL: all that the quality has */
-    bool dry_run, no_metadata, overwrite, json, explain, sync;
+    bool dry_run, no_metadata, overwrite, json, explain, sync, no_graphs;
     int verbosity;                 /* -1 quiet, 0, 1 verbose */
     Inject inject[CLI_MAX_INJECT]; /* .name is malloc'd (cli_free), .file points into argv */
     int inject_count;

@@ -137,6 +137,7 @@ static void keep_latents(const Media *media, const char *path, bool overwrite, E
 static void say_families(const Run *r, const Media *m, bool first) {
     if (r->cli->verbosity < 0) return;
     if (m->warning[0]) fprintf(r->err, "warning: %s\n", m->warning);
+    if (m->no_replay[0]) fprintf(r->err, "warning: %s\n", m->no_replay);
     for (int i = 0; first && i < m->families; i++) {
         const FamilyUse *use = &m->family[i];
         if (use->refused && strcmp(use->why, m->warning) != 0) fprintf(r->err, "note: %s\n", use->why);
@@ -247,7 +248,7 @@ Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bo
                     "--json: the name given to --output is not valid UTF-8, which JSON requires");
     PipelineOptions options = {
         .model = folder, .device = cli->device, .dtype = cli->dtype, .vram = cli->vram, .sync = cli->sync,
-        .interrupted = interrupted};
+        .no_graphs = cli->no_graphs, .interrupted = interrupted};
     Status status = pipeline_open(&options, &r.pipeline, e);
     r.opened = clock_now();
     if (status == OK) status = run(&r, e);

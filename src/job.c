@@ -2,6 +2,7 @@
 #include "job.h"
 
 #include "core/clock.h"
+#include "graph.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,19 @@ static Status keep_latents(Exec *x, Tensor latents, int rank, const int64_t *sha
     return exec_download(x, out->latents, latents);
 }
 
+/* What a graph holds of a step; everything that the host looks at comes after it. */
+typedef struct Velocity {
+    Model *model;
+    const Run *run;
+    const StepParams *params;
+    Tensor latents, velocity;
+} Velocity;
+
+static Status velocity_of(void *user, Exec *x) {
+    const Velocity *v = user;
+    return v->model->ops->velocity(v->model, x, v->run, v->params, v->latents, v->velocity);
+}
+
 static Status step(Model *m, Exec *x, const Run *run, StepParams *params, int i, Tensor latents, Tensor velocity,
                    int rank, const int64_t *shape) {
     float values[STEP_PARAMS];
@@ -23,7 +37,8 @@ static Status step(Model *m, Exec *x, const Run *run, StepParams *params, int i,
     m->ops->params(m, run, i, values);
     params->step = i;
     TRY(exec_upload(x, params->all, values));
-    TRY(m->ops->velocity(m, x, run, params, latents, velocity));
+    Velocity v = {m, run, params, latents, velocity};
+    TRY(graphs_run(run->graphs, x, i + 1 < run->job->steps, velocity_of, &v));
     snprintf(name, sizeof name, "velocity_%03d", i);
     TRY(stages_pass(run->stages, x, name, velocity, rank, shape));
     TRY(exec_check_finite(x, velocity, name));

@@ -141,6 +141,7 @@ static Status bench(const Cli *cli, Error *e) {
                             .vram = cli->vram,
                             .quality = cli->quality,
                             .families = cli->families,
+                            .no_graphs = cli->no_graphs,
                             .width = cli->width,
                             .height = cli->height,
                             .runs = cli->runs,

@@ -84,6 +84,7 @@ typedef struct Run {
     bool cfg;
     const FamilySet *families; /* NULL: what is mounted stays */
     const Exec *device_exec;   /* for probes; not dry */
+    struct Graphs *graphs;     /* of the steps (graph.h); NULL: every step runs call by call */
 } Run;
 
 struct ModelOps {
@@ -104,6 +105,8 @@ struct ModelOps {
     Status (*noise)(Model *m, Exec *x, const Run *run, Tensor *latents, int *rank, int64_t latent_shape[5]);
     /* params for step i (host), in the order of the STEP_ names. */
     void (*params)(const Model *m, const Run *run, int step, float params[STEP_PARAMS]);
+    /* Called more than once a step, and run once (graph.h): it may leave nothing behind but velocity. What is to be
+     * replayed must not touch the host. */
     Status (*velocity)(Model *m, Exec *x, const Run *run, const StepParams *p, Tensor latents, Tensor velocity);
     Status (*advance)(Model *m, Exec *x, const StepParams *p, Tensor latents, Tensor velocity);
     /* rgb U8 [height, width, 3]. */

@@ -133,6 +133,13 @@ uint64_t calls_count(const Calls *calls, OpId op) {
     return n;
 }
 
+void calls_settle(Calls *calls, bool ran) {
+    for (size_t i = 0; i < calls->capacity; i++) {
+        if (ran) calls->slot[i].count += calls->slot[i].rehearsed;
+        calls->slot[i].rehearsed = 0;
+    }
+}
+
 /* What a call needs when this variant runs it, and when the reference has to take over. */
 static size_t scratch_of(const Exec *x, const Call *call, const void *args) {
     const Impl *both[2] = {call->impl, ops_reference(x->ops, call->op)};
@@ -171,7 +178,7 @@ static Status resolve_seen(Exec *x, OpId op, const void *args, Call **out) {
     do {
         TRY(resolve(x, op, args, out));
         Call *call = *out;
-        if (x->dry || call->seen) return OK;
+        if (x->dry || x->rehearsal || call->seen) return OK;
         call->seen = true;
         if (call->reserve) TRY(x->first->look(x->first, x, op, args, call->impl));
     } while ((*out)->epoch != x->ops->epoch);
@@ -192,7 +199,7 @@ static Status check_memory(Exec *x, OpId op, const void *args) {
 
 Status exec_blame(Exec *x, Status s) {
     Error *e = x->error;
-    if (s != ERR_DEVICE || !e || !x->last || x->sync || !x->device->sync || x->device->sync(x->device, NULL) == OK) return s;
+    if (s != ERR_DEVICE || !e || !x->last || x->sync || x->rehearsal || !x->device->sync || x->device->sync(x->device, NULL) == OK) return s;
     size_t used = strlen(e->text);
     snprintf(e->text + used, sizeof e->text - used, "; the last op launched was %s, --sync finds the one at fault",
              INFO[x->last - 1].name);
@@ -223,11 +230,24 @@ Status op_run(Exec *x, OpId op, const void *args) {
                       x->scratch->capacity - mark);
     arena_reset(x->scratch, mark); /* the implementation pushes its own pieces, at most call->scratch */
     if (status == OK && !x->dry) {
-        status = launch(x, call, args);
-        call->count++;
+        status = x->rehearsal && x->rehearsal->see ? x->rehearsal->see(x->rehearsal, x, call, args) : launch(x, call, args);
+        call->count += !x->rehearsal;
     }
     arena_reset(x->scratch, mark);
     return status;
+}
+
+uint64_t op_digest(uint64_t h, const Exec *x, const Call *call, const void *args) {
+    const OpInfo *info = &INFO[call->op];
+    const Tensor *t = args;
+    h = mix(mix(h, call->key), (uintptr_t)call->impl);
+    h = mix(mix(h, (uintptr_t)x->calls), (uintptr_t)x->scratch->base + x->scratch->used);
+    for (int i = 0; i < info->outputs + info->inputs; i++) h = mix(h, (uintptr_t)t[i].data);
+    for (int i = 0; i < info->weights; i++) {
+        const struct Weight *w = weight_of(call->op, args, i);
+        if (w) h = mix(mix(mix(mix(h, (uintptr_t)w->w.data), (uintptr_t)w->bias.data), (uintptr_t)w->scale.data), (uintptr_t)w->lora);
+    }
+    return h;
 }
 
 /* --- tensors of an Exec --- */
@@ -236,13 +256,19 @@ Tensor exec_tensor(Exec *x, DType dtype, int rank, const int64_t *shape) {
     return arena_tensor(x->work, dtype, rank, shape);
 }
 
+static Status refuse_host(Exec *x, const char *what) {
+    return fail(x->error, ERR_MODEL, "bytes are %s in the middle of it", what);
+}
+
 Status exec_upload(Exec *x, Tensor to, const void *from) {
     if (x->dry) return OK;
+    if (x->rehearsal) return refuse_host(x, "uploaded");
     return exec_blame(x, x->device->upload(x->device, to.data, from, tensor_bytes(to), x->error));
 }
 
 Status exec_download(Exec *x, void *to, Tensor from) {
     if (x->dry) return OK;
+    if (x->rehearsal) return refuse_host(x, "downloaded");
     return exec_blame(x, x->device->download(x->device, to, from.data, tensor_bytes(from), x->error));
 }
 

@@ -109,6 +109,7 @@ typedef struct Call {
     size_t scratch;  /* enough for the table's reference too: falling back to it needs no new plan */
     size_t reserve;  /* what first sight will take beside it */
     bool seen;       /* first sight is over */
+    uint64_t rehearsed; /* runs in the rehearsal in hand */
 } Call;
 
 typedef struct Calls {
@@ -120,6 +121,7 @@ void calls_free(Calls *calls);
 /* Adds the counts to `past`, by signature and variant, whatever table they were resolved on, and empties `calls`. */
 Status calls_retire(Calls *calls, Calls *past, Error *e);
 uint64_t calls_count(const Calls *calls, OpId op); /* runs of one op over all signatures */
+void calls_settle(Calls *calls, bool ran);         /* ends a rehearsal: what it saw was run, or was not */
 
 /* The signature of a call: one for all calls that resolve alike on one table. */
 uint64_t ops_signature(OpId op, const void *args);
@@ -138,6 +140,13 @@ typedef struct FirstSight {
     size_t (*reserve)(struct FirstSight *f, const Exec *x, OpId op, const void *args, const Impl *impl);
     Status (*look)(struct FirstSight *f, Exec *x, OpId op, const void *args, const Impl *impl);
 } FirstSight;
+
+/* Instead of a run (graph.h): see() is shown each call as it would be launched, after all checks, and nothing is launched;
+ * see NULL: calls are launched for the device to record. Either way they do not count, first sight is not offered, and
+ * moving bytes to or from the host is an error. */
+typedef struct Rehearsal {
+    Status (*see)(struct Rehearsal *w, Exec *x, Call *call, const void *args);
+} Rehearsal;
 
 /* Called with named intermediate tensors: dumps, tests. NULL most of the time. */
 typedef struct Tap {
@@ -158,7 +167,7 @@ struct Exec {
     Error *error;
     DType dtype;    /* compute dtype of the component: F32 or BF16 */
     bool dry;
-    bool sync;      /* wait after every op, so that a fault on the device names its op; never while capturing */
+    bool sync;      /* wait after every op, so that a fault on the device names its op; never during a rehearsal */
     int last;       /* 1 + the op launched last; 0: none */
     const struct Unary *unary; /* CPU table only */
     struct Cuda *cuda;         /* CUDA table only */
@@ -166,6 +175,7 @@ struct Exec {
     Tap *tap;
     Recorder *recorder;        /* dry runs only */
     FirstSight *first;         /* NULL: every variant is trusted */
+    Rehearsal *rehearsal;                /* NULL: calls are run */
     const char *site;          /* name of the next call's place; op_run takes it */
     const volatile int *interrupted; /* set by the signal handler; checked between ops */
 };
@@ -177,7 +187,7 @@ Tensor exec_tensor(Exec *x, DType dtype, int rank, const int64_t *shape);
 #define exec_new_as(x, dtype, ...)                                                                       \
     exec_tensor(x, dtype, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
 
-/* Host bytes into a contiguous tensor and back; no-ops when dry. */
+/* Host bytes into a contiguous tensor and back; no-ops when dry, ERR_MODEL during a rehearsal. */
 Status exec_upload(Exec *x, Tensor to, const void *from);
 Status exec_download(Exec *x, void *to, Tensor from);
 Status exec_tap(Exec *x, const char *name, Tensor t);   /* name may be formatted by exec_tapf */
@@ -187,6 +197,8 @@ Status exec_tapf(Exec *x, Tensor t, const char *format, ...) __attribute__((form
 static inline void exec_site(Exec *x, const char *name) { x->site = name; }
 
 Status op_run(Exec *x, OpId op, const void *args);
+/* h with all that tells this launch from another mixed in: who runs it, on which table, the signature, every address. */
+uint64_t op_digest(uint64_t h, const Exec *x, const Call *call, const void *args);
 /* Passes s on. A fault on the device shows at some later call, which then fails for no reason of its own: when that is why
  * s is ERR_DEVICE, adds to the text which op was launched last, and how to find the one at fault. */
 Status exec_blame(Exec *x, Status s);

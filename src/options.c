@@ -72,6 +72,8 @@ static const Option OPTIONS[] = {
      "show parameters, tokens, sigmas and the memory plan; render nothing", AT(dry_run), 0, 0, NULL},
     {"sync", 0, KIND_SWITCH, GEN | SLF, NULL,
      "wait for the GPU after every operation, so that a fault\nthere names the one at fault (slow)", AT(sync), 0, 0, NULL},
+    {"graphs", 0, KIND_ON_OFF, GEN | BEN, "on|off",
+     "on a GPU capture a denoising step once and replay it\n(default: on)", AT(no_graphs), 0, 0, NULL},
     {"explain", 0, KIND_SWITCH, GEN, NULL, "say how it was computed: libraries, residency, memory, who ran each operation",
      AT(explain), 0, 0, NULL},
     {"report", 0, KIND_TEXT, GEN, "FILE", "write all of that, and the seconds of each phase, as JSON", AT(report), 0, 0, NULL},

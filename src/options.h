@@ -23,6 +23,7 @@ typedef enum Kind {
     KIND_DEVICE,
     KIND_QUALITY,
     KIND_RNG,
+    KIND_ON_OFF, /* bool: whether it is off */
     KIND_INJECT,
     KIND_HELP,
     KIND_VERSION,

@@ -9,6 +9,7 @@
 #include "core/device_cuda.h"
 #include "core/file.h"
 #include "gate.h"
+#include "graph.h"
 #include "job.h"
 #include "kernels/cuda.h"
 #include "kernels/unary.h"
@@ -36,6 +37,7 @@ struct Pipeline {
     const Family *families;
     int family_count;
     Gate gate;
+    Graphs graphs; /* of the denoising steps, for the arenas as they are */
     Device host; /* probes of the CPU table run here: their memory is none of the plan's */
     const volatile int *interrupted;
 };
@@ -44,6 +46,7 @@ struct Pipeline {
 
 void pipeline_close(Pipeline *p) {
     if (!p) return;
+    graphs_close(&p->graphs);
     arena_close(&p->work);
     arena_close(&p->scratch);
     residency_close(&p->pool);
@@ -127,6 +130,7 @@ Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e) {
     if (s == OK) {
         p->pool.device = p->device;
         p->room = p->device->room(p->device);
+        graphs_open(&p->graphs, p->device, !options->no_graphs);
     }
     if (s == OK) s = open_model(p, options->dtype == DTYPE_NONE ? BF16 : options->dtype, e);
     if (s == OK) name_model(p);
@@ -145,7 +149,7 @@ Status pipeline_profile(const Pipeline *p, Profile *out, Error *e) {
 }
 PipelineFacts pipeline_facts(const Pipeline *p) {
     return (PipelineFacts){.model = p->model, .device = p->device, .work = &p->work, .scratch = &p->scratch,
-                           .pool = &p->pool, .plan = p->planned ? &p->plan : NULL};
+                           .pool = &p->pool, .graphs = &p->graphs, .plan = p->planned ? &p->plan : NULL};
 }
 
 Status pipeline_resolve(const Pipeline *p, Job *job, Error *e) {
@@ -197,7 +201,7 @@ static Status prepare(Pipeline *p, const Job *job, Stages *stages, Prepared *r, 
     TRY(fusion_choose(p->families, p->family_count, job->quality == QUALITY_HIGH, job->families, &r->set.wanted, e));
     r->device_exec = (Exec){.device = p->cuda ? p->device : &p->host, .error = &r->probe_error, .unary = &p->unary,
                             .cuda = p->cuda, .dtype = m->dtype, .first = &p->gate.base};
-    r->run.families = &r->set, r->run.device_exec = &r->device_exec;
+    r->run.families = &r->set, r->run.device_exec = &r->device_exec, r->run.graphs = &p->graphs;
     TRY(m->ops->schedule(m, job, &r->schedule, e));
     TRY(stages_host(stages, "sigmas", F32, 1, (int64_t[]){job->steps + 1}, r->schedule.sigmas, e));
     TRY(stages_host(stages, "timesteps", F32, 1, (int64_t[]){job->steps}, r->schedule.timesteps, e));
@@ -245,6 +249,7 @@ static Status carry_out(Pipeline *p, const Plan *plan, bool prefetch, Error *e) 
     p->pool.room = plan_room(plan);
     TRY(residency_shrink(&p->pool, e));
     if (!arena_suits(p, &p->work, plan->work) || !arena_suits(p, &p->scratch, plan->scratch)) {
+        graphs_forget(&p->graphs);
         arena_close(&p->work);
         arena_close(&p->scratch);
         TRY(arena_open(&p->work, p->device, "work", plan->work, e));
@@ -393,8 +398,11 @@ Status pipeline_render(Pipeline *p, const Job *job, const Progress *progress, Me
     Prepared r = {0};
     for (int i = 0; i < p->model->parts; i++) calls_free(&p->model->part[i].calls); /* a plan without a job leaves some */
     p->gate.warning[0] = 0;
+    p->graphs.warn = false;
     Status s = render(p, job, stages, &r, progress, out, e);
     snprintf(out->warning, sizeof out->warning, "%s", p->gate.warning);
+    if (p->graphs.warn)
+        snprintf(out->no_replay, sizeof out->no_replay, "every step runs call by call from here on: %s", p->graphs.stats.why);
     if (s == OK) s = uses_collect(p->model, out, e);
     for (int i = 0; i < p->model->parts; i++) {
         Status kept = calls_retire(&p->model->part[i].calls, &p->model->part[i].past, s == OK ? e : NULL);

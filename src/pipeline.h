@@ -22,6 +22,7 @@ typedef struct PipelineOptions {
     DType dtype;        /* DTYPE_NONE: chosen (BF16) */
     size_t vram;        /* most bytes of device memory; 0: what is free. No effect on the cpu */
     bool sync;          /* wait after every op: finds the one at fault */
+    bool no_graphs;     /* run every step call by call (graph.h) */
     /* Instead of the table's own families: tests. */
     const struct Family *families;
     int family_count;
@@ -95,6 +96,7 @@ typedef struct Media {
     FamilyUse *family;     /* malloc'd */
     int families;
     char warning[400];     /* a family that failed its first check in this job; "": none */
+    char no_replay[400];   /* steps could not be captured in this job, and why; "": none */
     /* The last finite latents when decoding or a step failed with ERR_NAN, malloc'd; else NULL. */
     void *latents;
     DType latents_dtype;
@@ -119,6 +121,7 @@ typedef struct PipelineFacts {
     struct Device *device;
     const struct Arena *work, *scratch;
     const struct ResidencyPool *pool;
+    const struct Graphs *graphs;
     const Plan *plan;          /* of the last picture; NULL: none yet */
 } PipelineFacts;
 PipelineFacts pipeline_facts(const Pipeline *p);

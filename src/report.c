@@ -4,6 +4,7 @@
 
 #include "cli.h"
 #include "core/device_cuda.h"
+#include "graph.h"
 #include "meta.h"
 #include "model.h"
 #include "plan.h"
@@ -113,6 +114,12 @@ static void bits_text(const Profile *p, const Model *m, char *text, size_t size)
     if (family) snprintf(text, size, "not proven (quality high: %s)", family);
     else if (profile_bits(p, why, sizeof why)) snprintf(text, size, "proven");
     else snprintf(text, size, "not proven (%s)", why);
+}
+
+/* Why a step was not replayed that might have been; NULL: all that could were. */
+static const char *no_replay(const Graphs *g) {
+    if (g->stats.why[0]) return g->stats.why;
+    return g->stats.replayed ? NULL : "no step came twice";
 }
 
 /* --- JSON --- */
@@ -226,6 +233,16 @@ static void add_memory(cJSON *o, const PipelineFacts *f, const Measured *m) {
     number(measured, "uploaded", (double)f->pool->bytes);
 }
 
+static void add_replay(cJSON *o, const Graphs *g) {
+    cJSON *replay = object(o, "replay");
+    cJSON_AddBoolToObject(replay, "used", g->stats.replayed != 0);
+    number(replay, "graphs", g->count);
+    number(replay, "captured", (double)g->stats.captured);
+    number(replay, "steps", (double)g->stats.replayed);
+    number(replay, "call_by_call", (double)g->stats.eager);
+    if (no_replay(g)) text(replay, "why_not", no_replay(g));
+}
+
 static void add_pictures(cJSON *o, const Report *r) {
     cJSON *seconds = object(o, "seconds"), *list = cJSON_AddArrayToObject(o, "pictures");
     number(seconds, "open", r->open);
@@ -264,7 +281,7 @@ Status report_json(const Report *r, const Pipeline *p, char **out, Error *e) {
     add_calls(o, counts);
     add_families(o, f.model);
     if (f.plan) add_memory(o, &f, &m);
-    cJSON_AddFalseToObject(o, "replay");
+    add_replay(o, f.graphs);
     *out = parameters ? cJSON_Print(o) : NULL;
     cJSON_Delete(o);
     free(parameters);
@@ -283,7 +300,13 @@ static void explain_memory(const PipelineFacts *f, const Measured *m, FILE *out)
                 mib(m->peak), mib(plan_peak(f->plan)), mib(m->ranges), mib(m->beside), mib(m->host));
     else
         fprintf(out, "memory         %.1f MiB, planned %.1f\n", mib(m->host), mib(plan_peak(f->plan)));
-    fprintf(out, "replay         no\n");
+    const Graphs *g = f->graphs;
+    if (g->stats.replayed)
+        fprintf(out, "replay         %llu of %llu steps, %llu graphs captured%s%s\n", (unsigned long long)g->stats.replayed,
+                (unsigned long long)(g->stats.replayed + g->stats.eager), (unsigned long long)g->stats.captured,
+                no_replay(g) ? "; some not: " : "", no_replay(g) ? no_replay(g) : "");
+    else
+        fprintf(out, "replay         no: %s\n", no_replay(g));
 }
 
 Status report_explain(const Pipeline *p, FILE *out, Error *e) {

@@ -195,7 +195,7 @@ static Status enter(Exec *x, int block) {
         return s;
     }
     int run = r->layout.run_of[block];
-    if (!run) return OK;
+    if (!run || x->rehearsal) return OK;
     int slot = slot_of(run);
     TRY(fetch(r, run, x->error));
     Status s = finish(r, &r->slot[slot].loading, x->error);
@@ -207,7 +207,7 @@ static Status enter(Exec *x, int block) {
 
 static Status leave(Exec *x, int block) {
     Residency *r = x->residency;
-    if (!r || x->dry || block == WEIGHTS_PART || !r->layout.run_of[block]) return OK;
+    if (!r || x->dry || x->rehearsal || block == WEIGHTS_PART || !r->layout.run_of[block]) return OK;
     int run = r->layout.run_of[block], next = next_run(r, run);
     return next && next != run ? fetch(r, next, x->error) : OK; /* an odd count ends and begins in one slot */
 }

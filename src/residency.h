@@ -67,7 +67,7 @@ Status residency_prefetch(ResidencyPool *p, const int *order, int count, Error *
 void residency_close(ResidencyPool *p);
 
 /* Around each use of the current part's weights (Exec.residency; NULL or a dry run: nothing happens). WEIGHTS_PART: the
- * rows without a block, and needed first; i: block i. ERR_MEMORY, ERR_DEVICE name the part. */
+ * rows without a block, and needed first; i: block i, which a rehearsal does not fetch. ERR_MEMORY, ERR_DEVICE name the part. */
 Status weights_enter(Exec *x, int block);
 Status weights_leave(Exec *x, int block);
 /* True when nothing of the current part moves while it runs: what it launches may be captured and replayed. */

@@ -35,7 +35,7 @@ clean
 
 # --- report ---
 works "--report" ditto -p "a cat" -o a.png --report r.json --count 2 --seed 4
-[ "$(grep -c '"path"' r.json)" -eq 2 ] && grep -q '"replay":.*false' r.json && grep -q '"bits":.*"not proven (cpu)"' r.json
+[ "$(grep -c '"path"' r.json)" -eq 2 ] && grep -q '"why_not":.*"there are no graphs on the cpu"' r.json && grep -q '"bits":.*"not proven (cpu)"' r.json
 is $? "two pictures in it"
 refused 2 "--report: r.json exists; give -y" "existing report" ditto -p "a cat" -o b.png --report r.json
 refused 6 "--report: $here is a folder" "a folder as report" ditto -p "a cat" -o b.png --report "$here"

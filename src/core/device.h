@@ -1,5 +1,5 @@
-/* device.h - where memory lives: reserve, release, upload, download, and uploads that run beside the computation.
- * Nothing else of a device is visible above src/kernels.
+/* device.h - where memory lives: reserve, release, upload, download, uploads that run beside the computation, and
+ * launches that are recorded and launched again as one. Nothing else of a device is visible above src/kernels.
  *
  * Three devices exist: cpu (anonymous memory, pages appear on first touch), dry (addresses that fault when
  * touched: the plan runs on them) and cuda. Not a stream or a kernel launcher: that is Exec's business.
@@ -30,6 +30,8 @@ typedef struct Fill {
 
 typedef uint64_t Ticket; /* an upload under way; 0: none */
 
+typedef struct DeviceGraph DeviceGraph; /* recorded launches; only their device knows what it is */
+
 enum { DEVICE_MARKS = 256 };
 
 typedef struct Device Device;
@@ -58,6 +60,15 @@ struct Device {
      * the device took from one mark to another, when both have been reached. NULL: the host's clock tells as much. */
     Status (*mark)(Device *d, int slot, Error *e);
     Status (*elapsed)(Device *d, int from, int to, double *seconds, Error *e);
+    /* Recording. What is launched between capture_begin and capture_end does not run: it is kept, and replay launches all of
+     * it at once, any number of times, with the addresses that it was recorded with. Work that is under way goes on
+     * meanwhile. In between nothing may wait for the device or move bytes between it and the host. capture_end ends the
+     * recording in any case; out NULL: throws it away. ERR_DEVICE, ERR_MEMORY: there is no graph, and nothing ran.
+     * graph_free waits for replays of it. NULL, all four: this device cannot. */
+    Status (*capture_begin)(Device *d, Error *e);
+    Status (*capture_end)(Device *d, DeviceGraph **out, Error *e);
+    Status (*replay)(Device *d, DeviceGraph *g, Error *e);
+    void (*graph_free)(Device *d, DeviceGraph *g);
     size_t granularity; /* ranges take a multiple of it; at least 1 */
     size_t held;        /* bytes beside all ranges: the driver's context, libraries; an estimate */
     bool maps;          /* ops read host memory: plain matrices can stay in their mapped files */

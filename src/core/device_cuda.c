@@ -230,6 +230,49 @@ static Status cuda_elapsed(Device *d, int from, int to, double *seconds, Error *
     return OK;
 }
 
+/* --- recording --- */
+
+/* Of this thread alone: those of the uploader may call what they like meanwhile. */
+static Status cuda_capture_begin(Device *d, Error *e) {
+    CUDA_TRY(e, cudaStreamBeginCapture(state_of(d)->stream, cudaStreamCaptureModeThreadLocal));
+    return OK;
+}
+
+/* Its memory is taken now, by the upload, so that a replay cannot fail for want of it. */
+static Status cuda_capture_end(Device *d, DeviceGraph **out, Error *e) {
+    CudaDevice *c = state_of(d);
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    const char *what = "cudaStreamEndCapture";
+    cudaError_t code = cudaStreamEndCapture(c->stream, &graph);
+    if (code == cudaSuccess && out) {
+        what = "cudaGraphInstantiate";
+        code = cudaGraphInstantiate(&exec, graph, 0);
+        if (code == cudaSuccess) {
+            what = "cudaGraphUpload";
+            code = cudaGraphUpload(exec, c->stream);
+        }
+    }
+    if (graph) cudaGraphDestroy(graph);
+    if (code != cudaSuccess && exec) cudaGraphExecDestroy(exec);
+    if (out) *out = code == cudaSuccess ? (DeviceGraph *)(void *)exec : NULL;
+    if (code == cudaSuccess) return OK;
+    cudaGetLastError(); /* a recording that failed is no fault of what is launched next */
+    return cuda_fail(e, what, code);
+}
+
+static Status cuda_replay(Device *d, DeviceGraph *g, Error *e) {
+    CUDA_TRY(e, cudaGraphLaunch((cudaGraphExec_t)(void *)g, state_of(d)->stream));
+    return OK;
+}
+
+static void cuda_graph_free(Device *d, DeviceGraph *g) {
+    cudaStreamSynchronize(state_of(d)->stream);
+    cudaGraphExecDestroy((cudaGraphExec_t)(void *)g);
+}
+
+/* --- opening --- */
+
 static Status entry(const char *name, void *out, Error *e) {
     enum cudaDriverEntryPointQueryResult found;
     cudaError_t code = cudaGetDriverEntryPointByVersion(name, (void **)out, 12000, cudaEnableDefault, &found);
@@ -278,7 +321,8 @@ Status device_cuda_open(Device *out, Error *e) {
     *out = (Device){.name = "cuda", .reserve = cuda_reserve, .release = cuda_release, .upload = cuda_upload,
                     .download = cuda_download, .discard = cuda_discard, .commit = cuda_commit,
                     .upload_start = cuda_upload_start, .upload_wait = cuda_upload_wait, .room = cuda_room, .sync = cuda_sync,
-                    .mark = cuda_mark, .elapsed = cuda_elapsed,
+                    .mark = cuda_mark, .elapsed = cuda_elapsed, .capture_begin = cuda_capture_begin,
+                    .capture_end = cuda_capture_end, .replay = cuda_replay, .graph_free = cuda_graph_free,
                     .held = HELD, .granularity = 1, .state = c};
     Status s = open_state(c, e);
     out->granularity = c->granularity;
