@@ -238,23 +238,32 @@ static Status make_plan(Pipeline *p, const Prepared *r, Plan *plan, Error *e) {
     return plan_make(p->model, &p->pool, &r->run, p->vram, p->room, p->interrupted, plan, e);
 }
 
-static bool arena_suits(const Pipeline *p, const Arena *a, size_t size) {
-    return p->device->maps ? a->device && a->capacity >= size : a->capacity == size;
+static size_t surplus(const Arena *a, size_t size) { return a->capacity > size ? a->capacity - size : 0; }
+
+/* An arena of an earlier job stays where it is, and with it the graphs, if it is large enough and there is room for what it
+ * has too much. */
+static bool arena_suits(const Arena *a, size_t size, bool roomy) {
+    return a->device && (a->capacity == size || (a->capacity > size && roomy));
+}
+
+static void lose_arena(Pipeline *p, Arena *a) {
+    graphs_forget(&p->graphs);
+    arena_close(a);
 }
 
 /* Makes the device look as the plan says: weights that must leave leave before the arenas grow. */
 static Status carry_out(Pipeline *p, const Plan *plan, bool prefetch, Error *e) {
     bool first = prefetch && !p->pool.uploads;
     for (int i = 0; i < plan->parts; i++) residency_place(&p->pool.part[i], plan->part[i].stream);
-    p->pool.room = plan_room(plan);
+    size_t over = surplus(&p->work, plan->work) + surplus(&p->scratch, plan->scratch);
+    bool roomy = plan->limit == SIZE_MAX || (plan->peak <= plan->limit && over <= plan->limit - plan->peak);
+    p->pool.room = plan_room(plan) - (plan->limit != SIZE_MAX && roomy ? over : 0);
     TRY(residency_shrink(&p->pool, e));
-    if (!arena_suits(p, &p->work, plan->work) || !arena_suits(p, &p->scratch, plan->scratch)) {
-        graphs_forget(&p->graphs);
-        arena_close(&p->work);
-        arena_close(&p->scratch);
-        TRY(arena_open(&p->work, p->device, "work", plan->work, e));
-        TRY(arena_open(&p->scratch, p->device, "scratch", plan->scratch, e));
-    }
+    bool work = arena_suits(&p->work, plan->work, roomy), scratch = arena_suits(&p->scratch, plan->scratch, roomy);
+    if (!work) lose_arena(p, &p->work);
+    if (!scratch) lose_arena(p, &p->scratch);
+    if (!work) TRY(arena_open(&p->work, p->device, "work", plan->work, e));
+    if (!scratch) TRY(arena_open(&p->scratch, p->device, "scratch", plan->scratch, e));
     p->work.used = p->scratch.used = 0;
     /* later jobs may find their texts remembered: they fetch what they enter */
     return first ? residency_prefetch(&p->pool, p->pool.order, p->pool.entries, e) : OK;
