@@ -48,10 +48,21 @@ static uint64_t mix(uint64_t h, uint64_t v) {
     return h ^ (h >> 32);
 }
 
+/* Both halves of the product. */
+static uint64_t fold(uint64_t a, uint64_t b) {
+    __extension__ typedef unsigned __int128 Wide;
+    Wide p = (Wide)a * b;
+    return (uint64_t)p ^ (uint64_t)(p >> 64);
+}
+
+/* One chain of mixes over all numbers would take most of a call's time: dimensions are folded side by side. */
+static const uint64_t ODD[TENSOR_MAX_RANK] = {0x9e3779b97f4a7c15u, 0xbf58476d1ce4e5b9u, 0x94d049bb133111ebu,
+                                              0xd6e8feb86659fd93u, 0xa0761d6478bd642fu};
+
 static uint64_t mix_tensor(uint64_t h, const Tensor *t) {
-    h = mix(h, (uint64_t)t->rank << 8 | (uint64_t)t->dtype);
-    for (int d = 0; d < t->rank; d++) h = mix(mix(h, (uint64_t)t->shape[d]), (uint64_t)t->stride[d]);
-    return h;
+    uint64_t sum = (uint64_t)t->rank << 8 | (uint64_t)t->dtype;
+    for (int d = 0; d < t->rank; d++) sum += fold((uint64_t)t->shape[d] ^ ODD[d], (uint64_t)t->stride[d] ^ ~ODD[d]);
+    return mix(h, sum);
 }
 
 static const struct Weight *weight_of(OpId op, const void *args, int i) {
@@ -199,7 +210,8 @@ static Status check_memory(Exec *x, OpId op, const void *args) {
 
 Status exec_blame(Exec *x, Status s) {
     Error *e = x->error;
-    if (s != ERR_DEVICE || !e || !x->last || x->sync || x->rehearsal || !x->device->sync || x->device->sync(x->device, NULL) == OK) return s;
+    if (s != ERR_DEVICE || !e || !x->last || x->sync || x->rehearsal || !x->device->sync) return s;
+    if (x->device->sync(x->device, NULL) == OK) return s;
     size_t used = strlen(e->text);
     snprintf(e->text + used, sizeof e->text - used, "; the last op launched was %s, --sync finds the one at fault",
              INFO[x->last - 1].name);
@@ -230,24 +242,31 @@ Status op_run(Exec *x, OpId op, const void *args) {
                       x->scratch->capacity - mark);
     arena_reset(x->scratch, mark); /* the implementation pushes its own pieces, at most call->scratch */
     if (status == OK && !x->dry) {
-        status = x->rehearsal && x->rehearsal->see ? x->rehearsal->see(x->rehearsal, x, call, args) : launch(x, call, args);
+        Rehearsal *r = x->rehearsal;
+        status = r && r->see ? r->see(r, x, call, args) : launch(x, call, args);
         call->count += !x->rehearsal;
     }
     arena_reset(x->scratch, mark);
     return status;
 }
 
+static uint64_t place(int i, const void *p) {
+    return fold((uintptr_t)p ^ ODD[i % TENSOR_MAX_RANK], ODD[(i + 1) % TENSOR_MAX_RANK] + (uint64_t)i);
+}
+
 uint64_t op_digest(uint64_t h, const Exec *x, const Call *call, const void *args) {
     const OpInfo *info = &INFO[call->op];
     const Tensor *t = args;
-    h = mix(mix(h, call->key), (uintptr_t)call->impl);
-    h = mix(mix(h, (uintptr_t)x->calls), (uintptr_t)x->scratch->base + x->scratch->used);
-    for (int i = 0; i < info->outputs + info->inputs; i++) h = mix(h, (uintptr_t)t[i].data);
+    int n = info->outputs + info->inputs;
+    uint64_t sum = fold(call->key ^ ODD[0], (uintptr_t)call->impl ^ ODD[1]) +
+                   fold((uintptr_t)x->calls ^ ODD[2], ((uintptr_t)x->scratch->base + x->scratch->used) ^ ODD[3]);
+    for (int i = 0; i < n; i++) sum += place(i, t[i].data);
     for (int i = 0; i < info->weights; i++) {
         const struct Weight *w = weight_of(call->op, args, i);
-        if (w) h = mix(mix(mix(mix(h, (uintptr_t)w->w.data), (uintptr_t)w->bias.data), (uintptr_t)w->scale.data), (uintptr_t)w->lora);
+        const void *all[] = {w ? w->w.data : NULL, w ? w->bias.data : NULL, w ? w->scale.data : NULL, w ? w->lora : NULL};
+        for (int k = 0; k < 4; k++) sum += place(n + 4 * i + k, all[k]);
     }
-    return h;
+    return mix(h, sum);
 }
 
 /* --- tensors of an Exec --- */
