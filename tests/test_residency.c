@@ -365,7 +365,16 @@ static void ring(bool repeats) {
         residency_place(r, streamed);
         expect(r->layout.runs == count + 1 && r->layout.region == r->layout.whole - moved + (count ? 2 : 0) * slot);
         Exec x = exec_on(r, &d, &e);
-        uint64_t before = memory.uploads;
+        Rehearsal rehearsal = {NULL};
+        x.rehearsal = &rehearsal; /* brings the part in, and no block */
+        expect_ok(weights_enter(&x, WEIGHTS_PART), &e);
+        uint64_t before = memory.uploads - 1;
+        for (int i = 0; i < 5; i++) {
+            expect_ok(weights_enter(&x, i), &e);
+            expect_ok(weights_leave(&x, i), &e);
+        }
+        expect(memory.uploads == before + 1);
+        x.rehearsal = NULL;
         for (int pass = 0; pass < 2; pass++) {
             expect_ok(weights_enter(&x, WEIGHTS_PART), &e);
             for (int i = 0; i < 5; i++) {
