@@ -96,6 +96,7 @@ static const Refusal REFUSALS[] = {
     {"-m|d|-p|x|--device|gpu", "--device: found \"gpu\", expected cpu or cuda"},
     {"-m|d|-p|x|--quality|extra", "--quality: found \"extra\", expected lossless or high"},
     {"-m|d|-p|x|--families|", "--families: the value is empty, expected none|all|LIST"},
+    {"-m|d|-p|x|--graphs|maybe", "--graphs: found \"maybe\", expected on or off"},
     {"-m|d|-p|x|--qualty|high", "did you mean --quality?"},
     {"-m|d|-p|x|--vram|24", "--vram: found \"24\", expected a size such as 24G or 800M"},
     {"-m|d|-p|x|--vram|24 G", "--vram: found \"24 G\""},
@@ -146,12 +147,12 @@ static void describe(const Cli *c, char *out, size_t size) {
     int n = snprintf(
         out, size,
         "%d m=%s p=%s n=%s o=%s %dx%d steps=%d count=%d seed=%d:%llu g=%g cfg=%g gs=%g msl=%d dev=%s vram=%zu dt=%d "
-        "q=%d f=%s ex=%d dump=%s %d%d%d%d v=%d psnr=%g abs=%d ns=%d help=%d%d ver=%d",
+        "q=%d f=%s ex=%d gr=%d dump=%s %d%d%d%d v=%d psnr=%g abs=%d ns=%d help=%d%d ver=%d",
         (int)c->command, c->model ? c->model : "-", c->prompt ? c->prompt : "-",
         c->negative_prompt ? c->negative_prompt : "-", c->output ? c->output : "-", c->width, c->height,
         c->steps, c->count, c->seed_given, c->seed_given ? (unsigned long long)c->seed : 0, c->guidance,
         c->cfg_scale, c->guidance_scale, c->max_sequence_length, c->device ? c->device : "-", c->vram, (int)c->dtype,
-        (int)c->quality, c->families ? c->families : "-", c->explain,
+        (int)c->quality, c->families ? c->families : "-", c->explain, !c->no_graphs,
         c->dump ? c->dump : "-", c->dry_run, c->no_metadata, c->overwrite, c->json, c->verbosity, c->min_psnr,
         c->max_abs, c->no_special, c->help, c->help_all, c->version);
     for (int i = 0; i < c->inject_count; i++)
@@ -166,6 +167,7 @@ typedef struct Meaning {
 /* Each pair of command lines means the same. */
 static const Meaning SAME[] = {
     {"-m|d|-p|x", "-m|d|-p|x|--quality|high|--quality|lossless"},
+    {"-m|d|-p|x", "-m|d|-p|x|--graphs|off|--graphs|on"},
     {"-m|d|-p|x", "generate|--model|d|--prompt|x"},
     {"-m|d|-p|x", "--model=d|--prompt=x"},
     {"-md|-px", "-m=d|-p=x"},
@@ -199,6 +201,7 @@ static const Meaning DIFFERENT[] = {
     {"-m|d|-p|x|--quality|high", "-m|d|-p|x"},
     {"-m|d|-p|x|--families|none", "-m|d|-p|x|--families|all"},
     {"-m|d|-p|x|--explain", "-m|d|-p|x"},
+    {"-m|d|-p|x|--graphs|off", "-m|d|-p|x"},
     {"-m|d|-p|x|--guidance|4", "-m|d|-p|x|--guidance-scale|4"},
     {"-m|d|-p|x|--guidance|4", "-m|d|-p|x|--cfg-scale|4"},
     {"-m|d|-p|x|-n|", "-m|d|-p|x"},

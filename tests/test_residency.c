@@ -137,6 +137,37 @@ static void modes(DType dtype, Job job) {
     media_free(&want);
 }
 
+/* Large and small jobs in turn under many limits: what arenas of a larger job keep is not given to weights as well. */
+static void arenas_stay(void) {
+    enum { LIMITS = 14 };
+    static const char *const TEXTS[] = {"a red fox", "a grey wolf", "a blue whale", "a brown bear", "a red fox"};
+    Rig r = {0};
+    Job large = job_of("a red fox", 96), small = job_of("a red fox", 32);
+    large.steps = small.steps = 1;
+    rig_open(&r, BF16, 0, SIZE_MAX, false);
+    Plan plan = plan_of(&r, large), less = plan_of(&r, small);
+    expect(less.work + 4 * TEST_PAGE < plan.work);
+    rig_close(&r);
+    int stayed = 0, left = 0;
+    for (int k = 0; k <= LIMITS; k++) {
+        size_t vram = plan.smallest + (plan.peak - plan.smallest) * (size_t)k / LIMITS;
+        r = (Rig){0};
+        rig_open(&r, BF16, vram, SIZE_MAX, false);
+        for (int i = 0; i < 5; i++) {
+            Media m = {0};
+            Job job = i % 2 ? small : large;
+            job.prompt = TEXTS[i];
+            render(&r, job, &m);
+            media_free(&m);
+            if (i % 2) stayed += pipeline_facts(r.pipeline).work->capacity > less.work;
+            if (i % 2) left += pipeline_facts(r.pipeline).work->capacity == less.work;
+        }
+        expect(r.memory.peak <= vram);
+        rig_close(&r);
+    }
+    expect(stayed && left);
+}
+
 /* One pipeline, several jobs: other sizes change the plan and back, remembered texts need no encoder. */
 static void several_jobs(void) {
     Rig cpu = {0}, r = {0};
@@ -412,6 +443,7 @@ int main(void) {
     modes(BF16, job_of("a red fox in the snow", 64));
     modes(BF16, with_cfg(job_of("a red fox", 64)));
     several_jobs();
+    arenas_stay();
     refusals();
     failed_upload();
     return expect_done();
