@@ -29,7 +29,8 @@ static bool note(void **list, int *count, void *p) {
 
 static Status see(Rehearsal *base, Exec *x, Call *call, const void *args) {
     Look *l = (Look *)base;
-    if (!call->seen && call->reserve) return fail(x->error, ERR_MODEL, "%s has its first check before it", ops_info(call->op)->name);
+    if (!call->seen && call->reserve)
+        return fail(x->error, ERR_MODEL, "%s has its first check before it", ops_info(call->op)->name);
     if (!weights_static(x)) return fail(x->error, ERR_MODEL, "the weights of %s stream", x->residency->name);
     if (!note(l->table, &l->tables, x->calls) ||
         (x->residency && !note(l->part, &l->parts, x->residency)))
@@ -44,12 +45,12 @@ static void settle(Look *l, bool ran) {
     l->tables = 0;
 }
 
-/* The step with another walk and error; the arenas are left as they were. */
-static Status rehearse(Exec *x, Rehearsal *w, Error *e, Step *step, void *user) {
+/* The step with an error of its own; the arenas are left as they were. */
+static Status rehearse(Exec *x, Rehearsal *r, Error *e, Step *step, void *user) {
     size_t work = arena_mark(x->work), scratch = arena_mark(x->scratch);
     Error *error = x->error;
     int last = x->last;
-    x->rehearsal = w;
+    x->rehearsal = r;
     x->error = e;
     Status s = step(user, x);
     x->rehearsal = NULL;

@@ -145,7 +145,7 @@ typedef struct FirstSight {
  * see NULL: calls are launched for the device to record. Either way they do not count, first sight is not offered, and
  * moving bytes to or from the host is an error. */
 typedef struct Rehearsal {
-    Status (*see)(struct Rehearsal *w, Exec *x, Call *call, const void *args);
+    Status (*see)(struct Rehearsal *r, Exec *x, Call *call, const void *args);
 } Rehearsal;
 
 /* Called with named intermediate tensors: dumps, tests. NULL most of the time. */
@@ -175,7 +175,7 @@ struct Exec {
     Tap *tap;
     Recorder *recorder;        /* dry runs only */
     FirstSight *first;         /* NULL: every variant is trusted */
-    Rehearsal *rehearsal;                /* NULL: calls are run */
+    Rehearsal *rehearsal;      /* NULL: calls are run */
     const char *site;          /* name of the next call's place; op_run takes it */
     const volatile int *interrupted; /* set by the signal handler; checked between ops */
 };

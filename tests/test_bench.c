@@ -71,6 +71,7 @@ int main(void) {
     expect(marks.set == 7 && !marks.asked[1] && marks.asked[2] == 1 && marks.asked[5] == 1 && !marks.asked[6]);
     expect(near(real(j, "value"), 7) && near(real(j, "min"), 5) && near(real(j, "max"), 500) && near(real(j, "runs"), 4));
     expect(near(json_get(j, "values")->child->valuedouble, 8));
+    expect(json_get(j, "replayed") && json_get(j, "replayed")->valueint == 0); /* the fake device records nothing */
     json_free(j);
     free(text);
 

@@ -377,7 +377,8 @@ static void test_report(void) {
         expect_ok(report_json(&(Report){.job = &job}, k ? e : g, &json, &error), &error);
         expect_ok(report_explain(k ? e : g, f, &error), &error);
         fclose(f);
-        expect(strstr(said, k ? "replay         no: --graphs off\n" : "replay         4 of 5 steps, 1 graphs captured\n") != NULL);
+        expect(strstr(said, k ? "\nreplay         no: --graphs off\n"
+                              : "\nreplay         4 of 5 steps, 1 graphs captured\n") != NULL);
         expect(json && strstr(json, k ? "\"used\":\tfalse" : "\"used\":\ttrue") &&
                strstr(json, k ? "\"why_not\":\t\"--graphs off\"" : "\"steps\":\t4,\n\t\t\"call_by_call\":\t1\n"));
         free(json), free(said);
@@ -390,6 +391,8 @@ static void test_report(void) {
 typedef struct Small {
     Tensor y, a, b, c;
     const Weight *w; /* a product too */
+    Residency *first, *second; /* whose weights are read before and after it */
+    bool crowded;              /* the second pushes the first out */
     bool looks;      /* at the device's memory */
     int calls;
     Error error;
@@ -399,8 +402,15 @@ static Status small_step(void *user, Exec *x) {
     Small *s = user;
     float host[4];
     s->calls++;
+    x->residency = s->first;
+    if (s->first) s->first->pool->occupant[0].in = true; /* as weights_enter would */
     if (s->y.rank) TRY(op_add(x, &(Add){.y = s->y, .a = s->a, .b = s->b}));
     if (s->w) TRY(op_linear(x, &(Linear){.y = tensor_view(s->y, 4, 1), .x = tensor_view(s->a, 4, 1), .w = s->w}));
+    if (s->second) {
+        s->first->pool->occupant[0].in = !s->crowded;
+        x->residency = s->second;
+        TRY(op_add(x, &(Add){.y = s->y, .a = s->a, .b = s->b}));
+    }
     return s->looks ? exec_download(x, host, s->a) : OK;
 }
 
@@ -480,7 +490,8 @@ static void test_policy(void) {
     expect(g.stats.replayed == 3 && g.count == 6 && calls_count(&of_another, OP_add) == 1);
     calls_free(&of_another);
     x.calls = &calls;
-    Weight w[3] = {{.w = tensor_view(s.c, 4, 1), .round = F32}, {.w = tensor_view(s.b, 4, 1), .round = F32}}; /* weights elsewhere */
+    /* weights and biases elsewhere */
+    Weight w[3] = {{.w = tensor_view(s.c, 4, 1), .round = F32}, {.w = tensor_view(s.b, 4, 1), .round = F32}};
     for (int i = 0; i < 2; i++) w[i].w = tensor_slice(w[i].w, 0, 0, 1);
     w[0].bias = tensor_slice(s.c, 0, 0, 1), w[1].bias = w[0].bias;
     w[2] = w[0], w[2].bias = tensor_slice(s.b, 0, 0, 1);
@@ -529,6 +540,17 @@ static void test_policy(void) {
     Tensor none = {0}, old = s.y;
     s.y = none, RUN(true), s.y = old;
     expect(strstr(g.stats.why, "calls nothing") != NULL);
+    ResidencyPool pool = {.device = &device, .occupant = {{1, true, 0}, {1, true, 0}}};
+    Residency parts[2] = {{.pool = &pool, .index = 0, .name = "one"}, {.pool = &pool, .index = 1, .name = "two"}};
+    s.first = &parts[0], RUN(true); /* in, and stays: nothing against it */
+    expect(strstr(g.stats.why, "calls nothing") && g.stats.replayed == ++replayed);
+    parts[0].layout.runs = 3, RUN(true), parts[0].layout.runs = 0;
+    expect(!strcmp(g.stats.why, "the weights of one stream") && g.stats.captured == captured);
+    s.second = &parts[1], s.crowded = true, RUN(true);
+    expect(!strcmp(g.stats.why, "the weights of one do not stay") && g.stats.captured == captured);
+    s.crowded = false, RUN(true), RUN(true);
+    expect(g.stats.captured == ++captured && g.stats.replayed == ++replayed);
+    s.first = s.second = NULL;
     FirstSight sight = {wants, looks}; /* a variant that is not the reference, and is new: after its check all is well */
     table.impl[OP_add][1] = &fake.wrapped[OP_add], table.count[OP_add] = 2, table.epoch++;
     x.first = &sight, RUN(true);
