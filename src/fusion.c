@@ -104,33 +104,24 @@ enum { PROBE_ROWS = 16 };
 
 static size_t align_up(size_t n) { return (n + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
 
-/* Points every tensor of a, and weights that are copied to w, into the arena; without one, counts bytes. Tensors of equal
- * address keep it: an op that works in place is probed in place. */
+/* Points every tensor of a, and weights that are copied to w, into the arena; without one, counts bytes. What shares memory
+ * still does there: an op that works in place is probed in place, a packed product packed. */
 static size_t furnish(OpId op, Args *a, Weight w[LINEAR_MANY_MAX], Arena *arena) {
     const OpInfo *info = ops_info(op);
-    const Args from = *a;
     size_t total = 0;
-    for (int i = 0; i < info->outputs + info->inputs; i++) {
-        int twin = 0;
-        while (twin < i && (!from.tensor[i].rank || from.tensor[twin].data != from.tensor[i].data)) twin++;
-        size_t span = align_up(slice_span(from.tensor[i]));
-        if (twin < i && slice_span(from.tensor[twin]) >= slice_span(from.tensor[i])) {
-            a->tensor[i].data = a->tensor[twin].data;
-            continue;
-        }
-        total += span;
-        if (arena && span) a->tensor[i].data = arena_push(arena, span);
+    Stretches all;
+    slice_stretches(op, a, true, &all);
+    for (int i = 0; i < all.count; i++) {
+        total += align_up(all.at[i].size);
+        if (arena) all.at[i].to = arena_push(arena, all.at[i].size);
     }
+    for (int i = 0; i < info->outputs + info->inputs; i++) a->tensor[i].data = slice_moved(&all, a->tensor[i].data);
     for (int i = 0; i < info->weights; i++) {
-        const Weight *given = slice_weight(op, &from, i);
+        const Weight *given = slice_weight(op, a, i);
         if (!given) continue;
         w[i] = *given;
-        Tensor *both[2] = {&w[i].w, &w[i].bias};
-        for (int k = 0; k < 2; k++) {
-            size_t span = align_up(slice_span(*both[k]));
-            total += span;
-            if (arena && span) both[k]->data = arena_push(arena, span);
-        }
+        w[i].w.data = slice_moved(&all, w[i].w.data);
+        w[i].bias.data = slice_moved(&all, w[i].bias.data);
         slice_set_weight(op, a, i, &w[i]);
     }
     return total;

@@ -22,7 +22,9 @@ static size_t align_up(size_t n) { return (n + ARENA_ALIGN - 1) / ARENA_ALIGN * 
 
 static size_t outputs_span(OpId op, const Args *a) {
     size_t n = 0;
-    for (int i = 0; i < ops_info(op)->outputs; i++) n += align_up(slice_span(a->tensor[i]));
+    Stretches all;
+    slice_stretches(op, a, false, &all);
+    for (int i = 0; i < all.count; i++) n += all.at[i].written ? align_up(all.at[i].size) : 0;
     return n;
 }
 
@@ -51,24 +53,20 @@ static size_t reserve(FirstSight *base, const Exec *x, OpId op, const void *args
 /* The outputs of a moved to fresh scratch, zeroed, or holding the input's bytes where the op works in place. */
 static Status move_outputs(Exec *x, OpId op, Args *a) {
     const OpInfo *info = ops_info(op);
-    for (int i = 0; i < info->outputs; i++) {
-        Tensor *y = &a->tensor[i];
-        size_t span = slice_span(*y);
-        if (!span) continue;
-        void *from = y->data, *to = arena_push(x->scratch, span), *host = calloc(1, span);
+    Stretches all;
+    slice_stretches(op, a, false, &all);
+    for (int i = 0; i < all.count; i++) {
+        Stretch *at = &all.at[i];
+        if (!at->written) continue;
+        void *to = arena_push(x->scratch, at->size), *host = calloc(1, at->size);
         Status s = to && host ? OK : fail(x->error, ERR_MEMORY, "%s: no memory for its first check", info->name);
-        bool in_place = false;
-        for (int k = info->outputs; s == OK && k < info->outputs + info->inputs; k++)
-            if (a->tensor[k].rank && a->tensor[k].data == from) {
-                a->tensor[k].data = to;
-                in_place = true;
-            }
-        if (s == OK && in_place) s = x->device->download(x->device, host, from, span, x->error);
-        if (s == OK) s = x->device->upload(x->device, to, host, span, x->error);
+        if (s == OK && at->read) s = x->device->download(x->device, host, at->from, at->size, x->error);
+        if (s == OK) s = x->device->upload(x->device, to, host, at->size, x->error);
         free(host);
         TRY(s);
-        y->data = to;
+        at->to = to;
     }
+    for (int i = 0; i < info->outputs + info->inputs; i++) a->tensor[i].data = slice_moved(&all, a->tensor[i].data);
     return OK;
 }
 

@@ -30,8 +30,10 @@ extern "C" {
     X(pack, Pack, 1, 1, 0, 0, EXACT)                                                                     \
     X(unpack, Unpack, 1, 1, 0, 0, EXACT)                                                                 \
     X(linear, Linear, 1, 1, 1, 1, BOUNDED)                                                               \
+    X(linear_rows, Linear, 1, 1, 1, 1, BOUNDED)                                                          \
     X(linear_many, LinearMany, 4, 1, 4, 1, BOUNDED)                                                      \
     X(linear_gelu, Linear, 1, 1, 1, 1, BOUNDED)                                                          \
+    X(linear_many_gelu, LinearManyGelu, 5, 1, 4, 1, BOUNDED)                                             \
     X(act, Act, 1, 1, 0, 1, EXACT)                                                                       \
     X(act_mul, ActMul, 1, 2, 0, 1, EXACT)                                                                \
     X(add, Add, 1, 2, 0, 0, EXACT)                                                                       \

@@ -5,8 +5,10 @@ bool slice_rowwise(OpId op) {
     switch (op) {
     case OP_copy:
     case OP_linear:
+    case OP_linear_rows:
     case OP_linear_many:
     case OP_linear_gelu:
+    case OP_linear_many_gelu:
     case OP_act:
     case OP_act_mul:
     case OP_add:
@@ -67,3 +69,58 @@ const Weight *slice_weight(OpId op, const Args *a, int i) {
 }
 
 void slice_set_weight(OpId op, Args *a, int i, const Weight *w) { memcpy(a->bytes + weight_at(op, i), &w, sizeof w); }
+
+static bool joins(const Stretch *a, const Stretch *b) {
+    const char *a_end = a->from + a->size, *b_end = b->from + b->size;
+    bool alike = (a->written && b->written) || (a->weight && b->weight);
+    return alike ? a->from <= b_end && b->from <= a_end : a->from < b_end && b->from < a_end;
+}
+
+static void add_stretch(Stretches *s, Tensor t, Stretch kind) {
+    kind.from = t.data;
+    kind.size = t.data ? slice_span(t) : 0;
+    if (!kind.size) return;
+    for (int i = 0; i < s->count;) { /* everything it joins becomes a part of it */
+        Stretch *old = &s->at[i];
+        if (!joins(old, &kind)) {
+            i++;
+            continue;
+        }
+        char *end = kind.from + kind.size > old->from + old->size ? kind.from + kind.size : old->from + old->size;
+        if (old->from < kind.from) kind.from = old->from;
+        kind.size = (size_t)(end - kind.from);
+        kind.written |= old->written, kind.read |= old->read, kind.weight |= old->weight;
+        *old = s->at[--s->count];
+        i = 0;
+    }
+    s->at[s->count++] = kind;
+}
+
+void slice_stretches(OpId op, const Args *a, bool weights, Stretches *out) {
+    const OpInfo *info = ops_info(op);
+    out->count = 0;
+    for (int i = 0; i < info->outputs + info->inputs; i++)
+        add_stretch(out, a->tensor[i], (Stretch){.written = i < info->outputs, .read = i >= info->outputs});
+    for (int i = 0; weights && i < info->weights; i++) {
+        const Weight *w = slice_weight(op, a, i);
+        if (!w) continue;
+        add_stretch(out, w->w, (Stretch){.weight = true});
+        add_stretch(out, w->bias, (Stretch){.weight = true});
+    }
+    for (int i = 0; i < out->count; i++) {
+        Stretch *s = &out->at[i];
+        size_t over = (uintptr_t)s->from % ARENA_ALIGN;
+        s->from -= over;
+        s->to = s->from;
+        s->size += over;
+    }
+}
+
+void *slice_moved(const Stretches *s, void *address) {
+    const char *p = address;
+    for (int i = 0; i < s->count; i++) {
+        const Stretch *at = &s->at[i];
+        if (p >= at->from && p < at->from + at->size) return at->to + (p - at->from);
+    }
+    return address;
+}

@@ -33,10 +33,12 @@ static void add(Bind *b, BindRow row) {
         return;
     }
     row.block = b->block;
+    row.pack = b->pack;
     b->rows[b->count++] = row;
 }
 
 void bind_block(Bind *b, int i) { b->block = i < 0 ? 0 : i + 1; }
+void bind_pack(Bind *b, bool on) { b->pack = on ? ++b->packs : 0; }
 
 #define NAMED(suffix)                                                                                        \
     va_list args;                                                                                            \

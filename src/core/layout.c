@@ -35,7 +35,8 @@ static Tensor destination(Tensor src, Transform transform, DType compute) {
 static void add_item(Layout *l, const WeightFiles *f, int row, int at, bool maps) {
     const BindRow *r = &l->bind->rows[row];
     LayoutItem *item = &l->item[l->items++];
-    *item = (LayoutItem){.row = row, .block = r->block, .transform = r->transform};
+    *item = (LayoutItem){.row = row, .block = r->block, .first = row, .matrix = r->target == BIND_MATRIX, .transform = r->transform};
+    while (r->pack && item->first && l->bind->rows[item->first - 1].pack == r->pack) item->first--;
     if (at < 0) return;
     item->src = source(f, r, at);
     item->name = weights_entry(f, at)->name;
@@ -84,7 +85,10 @@ void layout_free(Layout *l) {
 
 static int item_order(const void *a, const void *b) {
     const LayoutItem *x = a, *y = b;
-    return x->group != y->group ? (x->group < y->group ? -1 : 1) : (x->row > y->row) - (x->row < y->row);
+    if (x->group != y->group) return x->group < y->group ? -1 : 1;
+    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    if (x->matrix != y->matrix) return y->matrix ? -1 : 1;
+    return (x->row > y->row) - (x->row < y->row);
 }
 
 void layout_place(Layout *l, const bool *streamed) {

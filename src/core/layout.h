@@ -3,7 +3,8 @@
  *
  * Layouts decide nothing and move nothing: the caller says which blocks stream, reserves the region, and hands runs to
  * Device.upload_start. A run is one contiguous stretch: run 0 holds everything that stays, run k the k-th streamed block,
- * which lies in slot (k - 1) % 2. Slots are as large as the largest streamed block.
+ * which lies in slot (k - 1) % 2. Slots are as large as the largest streamed block. In a run items lie in the order of their
+ * rows, a pack (bind_pack) at its first row's place.
  * Easy to get wrong: place again and every offset may differ, so bind again; two streamed blocks of one slot share
  * addresses, and only one of them is there. */
 #ifndef LAYOUT_H
@@ -17,6 +18,8 @@ typedef struct LayoutItem {
     const char *name;    /* on disk */
     size_t offset;       /* in the region, a multiple of ARENA_ALIGN */
     int row, block;      /* as in Bind and BindRow */
+    int first;           /* the first row of its pack; without one: row */
+    bool matrix;         /* a pack's matrices lie behind its other rows */
     int group;           /* sort key: 0 not in the region (mapped or absent), 1 stays, 1 + k streamed block number k */
     Transform transform;
 } LayoutItem;

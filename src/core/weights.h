@@ -59,6 +59,7 @@ typedef struct BindRow {
     bool gathered;              /* a table of which a run reads few rows: the plan counts GATHERED_ROWS where it is mapped */
     bool optional;              /* absent in the file is allowed: destination stays absent */
     int block;                  /* 1 + the block that uses it; 0: none, used at any time */
+    int pack;                   /* number of its pack; 0: none */
 } BindRow;
 
 typedef struct Bind {
@@ -67,11 +68,17 @@ typedef struct Bind {
     bool failed;   /* out of memory while adding; weights_bind reports it */
     const char *prefix; /* prepended to every name; may be "" */
     int block;          /* of rows to come, as in BindRow */
+    int pack, packs;    /* of rows to come, 0: none; how many there are */
 } Bind;
 
 /* Rows added from here on belong to the i-th block of the model, counted in the order in which blocks run; -1: to none.
  * The model promises to use them only between weights_enter(x, i) and weights_leave(x, i). */
 void bind_block(Bind *b, int i);
+
+/* Rows added between on and off are one pack: in a region their biases lie one behind the other, and so do their matrices,
+ * in the order of binding and without gaps where sizes are multiples of ARENA_ALIGN. What takes the same input can then be
+ * one product (kernels/packing.h). All of a pack belongs to one block. */
+void bind_pack(Bind *b, bool on);
 
 /* linear with [out,in] weight NAME.weight and, when bias, NAME.bias [out]. Name is printf-formatted. */
 void bind_linear(Bind *b, Weight *w, int64_t out, int64_t in, bool bias, const char *format, ...)

@@ -1,4 +1,4 @@
-/* linear.h - products with a weight matrix: contract of linear, linear_many, linear_gelu.
+/* linear.h - products with a weight matrix: contract of linear, linear_rows, linear_many, linear_gelu, linear_many_gelu.
  *
  *   y[M,N] = x[M,K] . w[N,K]^T (+ bias[N])
  *
@@ -26,8 +26,12 @@ typedef struct Linear {
     int32_t bias_mode;
 } Linear;
 
+/* linear_rows, args Linear: each row of y has the bits of linear on that row alone (M = 1), however many there are. x and y
+ * are matrices. For rows that belong to different steps: what one step would compute must not depend on the others. */
+
 /* The same x through several weights (Q, K, V). Unused outputs are absent, their weights NULL. Each y[i] has the
- * bits of linear{y[i], x, w[i]}: packing is the implementation's business. */
+ * bits of linear{y[i], x, w[i]}: packing is the implementation's business. It is possible where the weights were bound
+ * as a pack and the y are neighbouring columns of one buffer, in this order (kernels/packing.h). */
 typedef struct LinearMany {
     Tensor y[LINEAR_MANY_MAX], x;
     const struct Weight *w[LINEAR_MANY_MAX];
@@ -36,5 +40,13 @@ typedef struct LinearMany {
 
 /* y = gelu_tanh(linear(x)): the product is rounded to y's dtype, then the activation, rounded again (the chain that
  * eager PyTorch runs; an epilogue that skips the first rounding belongs to a gated family). Args: Linear. */
+
+/* linear_many, and g = gelu_tanh(y[last]) of the last output, as linear_gelu rounds it. Callers read g alone: y[last] is room
+ * for a packed product, and a gated variant whose product stays f32 leaves it as it is. g is apart from all y. */
+typedef struct LinearManyGelu {
+    Tensor y[LINEAR_MANY_MAX], g, x;
+    const struct Weight *w[LINEAR_MANY_MAX];
+    int32_t bias_mode;
+} LinearManyGelu;
 
 #endif

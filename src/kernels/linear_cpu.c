@@ -1,4 +1,4 @@
-/* linear_cpu.c - the CPU table's products with a weight matrix: linear, linear_many, linear_gelu.
+/* linear_cpu.c - the CPU table's products with a weight matrix: the ops of linear.h.
  *
  * Weights stay in their stored dtype, mapped from the file: a unit of work is one tile of y, whose thread widens the
  * weight rows of that tile block by block into f32 and multiplies them at once, so that no weight ever exists whole
@@ -66,9 +66,13 @@ typedef struct Side {
     bool after;         /* BIAS_AFTER */
     Epilogue then;
     const uint16_t *table; /* GELU_ROUNDED in BF16 */
-    Tensor y;
+    Tensor y, g;           /* g: where the activation goes, y itself or another; unused when PLAIN */
     int64_t n;
 } Side;
+
+static void *element_at(const Tensor *t, int64_t row, int64_t n0) {
+    return (char *)gemm_row(t, row) + (size_t)n0 * dtype_size(t->dtype);
+}
 
 static void finish_kept(const Side *s, const float *sum, uint16_t *y, int64_t n0, int64_t n) {
     if (s->bias)
@@ -79,30 +83,30 @@ static void finish_kept(const Side *s, const float *sum, uint16_t *y, int64_t n0
 
 /* y = sum + bias with the rounding of the mode; n columns of one row, from column n0. */
 static void finish(const Side *s, const float *sum, int64_t row, int64_t n0, int64_t n) {
-    char *to = (char *)gemm_row(&s->y, row) + (size_t)n0 * dtype_size(s->y.dtype);
+    if (s->then == GELU_KEPT) {
+        finish_kept(s, sum, element_at(&s->g, row, n0), n0, n);
+        return;
+    }
+    void *to = element_at(&s->y, row, n0), *also = s->then ? element_at(&s->g, row, n0) : NULL;
     if (s->y.dtype == F32) {
-        float *y = (float *)(void *)to;
+        float *y = to, *g = also;
         if (s->bias)
             for (int64_t i = 0; i < n; i++) y[i] = sum[i] + s->bias[n0 + i];
         else if (y != sum)
             memcpy(y, sum, (size_t)n * sizeof *y);
-        if (s->then)
-            for (int64_t i = 0; i < n; i++) y[i] = gelu_tanh_f32(y[i]);
+        if (g)
+            for (int64_t i = 0; i < n; i++) g[i] = gelu_tanh_f32(y[i]);
         return;
     }
-    uint16_t *y = (uint16_t *)(void *)to;
-    if (s->then == GELU_KEPT) {
-        finish_kept(s, sum, y, n0, n);
-        return;
-    }
+    uint16_t *y = to, *g = also;
     if (!s->bias)
         for (int64_t i = 0; i < n; i++) y[i] = bf16_from_f32(sum[i]);
     else if (s->after)
         for (int64_t i = 0; i < n; i++) y[i] = bf16_from_f32(bf16_round(sum[i]) + s->bias[n0 + i]);
     else
         for (int64_t i = 0; i < n; i++) y[i] = bf16_from_f32(sum[i] + s->bias[n0 + i]);
-    if (s->then == GELU_ROUNDED)
-        for (int64_t i = 0; i < n; i++) y[i] = s->table[y[i]];
+    if (g)
+        for (int64_t i = 0; i < n; i++) g[i] = s->table[y[i]];
 }
 
 /* Tile [row, row + m) x [n0, n0 + n) of y. x: the widened chunk, whose row 0 is row `first` of the op. */
@@ -205,8 +209,9 @@ static Side side_of(const Weight *w, Tensor y, int bias_mode) {
     return s;
 }
 
+/* then: of the last output, into g. */
 static Status product(Exec *x, Tensor xin, const Weight *const *w, const Tensor *y, int count, int bias_mode,
-                      Epilogue then) {
+                      Epilogue then, Tensor g) {
     int64_t widest = 0;
     const uint16_t *table = NULL;
     if (then == GELU_ROUNDED && y->dtype == BF16) {
@@ -217,6 +222,9 @@ static Status product(Exec *x, Tensor xin, const Weight *const *w, const Tensor 
         TRY(check(x, xin, w[i], y[i]));
         widest = gemm_max(widest, w[i]->w.shape[0]);
     }
+    if (then && (g.dtype != y[count - 1].dtype || !tensor_same_shape(g, y[count - 1])))
+        return fail(x->error, ERR_MODEL, "%s: linear_gelu: the activation differs in shape or dtype from the product",
+                    w[count - 1]->name ? w[count - 1]->name : "weight");
     Plan p = plan(xin, widest);
     if (!p.m || !widest) return OK;
     char *scratch = arena_push(x->scratch, p.total);
@@ -234,8 +242,9 @@ static Status product(Exec *x, Tensor xin, const Weight *const *w, const Tensor 
         }
         for (int i = 0; i < count; i++) {
             Side s = side_of(w[i], y[i], bias_mode);
-            s.then = then;
+            s.then = i == count - 1 ? then : PLAIN;
             s.table = table;
+            s.g = g;
             if (w[i]->bias.rank) {
                 gemm_widen(bias, w[i]->bias.data, w[i]->bias.dtype, w[i]->round, s.n);
                 s.bias = bias;
@@ -249,7 +258,7 @@ static Status product(Exec *x, Tensor xin, const Weight *const *w, const Tensor 
 
 static Status linear(Exec *x, const void *args) {
     const Linear *a = args;
-    return product(x, a->x, &a->w, &a->y, 1, a->bias_mode, PLAIN);
+    return product(x, a->x, &a->w, &a->y, 1, a->bias_mode, PLAIN, (Tensor){0});
 }
 
 static size_t linear_scratch(const Exec *x, const void *args) {
@@ -258,23 +267,72 @@ static size_t linear_scratch(const Exec *x, const void *args) {
     return plan(a->x, a->w->w.shape[0]).total;
 }
 
-static int many_count(const LinearMany *a) {
+/* The dot-product loop treats each row as if it were alone. */
+static Status linear_rows(Exec *x, const void *args) {
+    Linear a = *(const Linear *)args;
+    if (a.x.rank != 2 || a.y.rank != 2)
+        return fail(x->error, ERR_MODEL, "%s: linear_rows takes matrices", a.w->name ? a.w->name : "weight");
+    const Tensor in = a.x, y = a.y;
+    TRY(check(x, in, a.w, y));
+    size_t mark = arena_mark(x->scratch);
+    for (int64_t row = 0; row < in.shape[0]; row += FEW_ROWS) {
+        int64_t n = gemm_min(FEW_ROWS, in.shape[0] - row);
+        a.x = tensor_slice(in, 0, row, n), a.y = tensor_slice(y, 0, row, n);
+        TRY(linear(x, &a));
+        arena_reset(x->scratch, mark);
+    }
+    return OK;
+}
+
+static size_t linear_rows_scratch(const Exec *x, const void *args) {
+    Linear a = *(const Linear *)args;
+    if (a.x.rank == 2 && a.x.shape[0] > FEW_ROWS) a.x = tensor_slice(a.x, 0, 0, FEW_ROWS);
+    return linear_scratch(x, &a);
+}
+
+static int weights_count_of(const Weight *const *w) {
     int n = 0;
-    while (n < LINEAR_MANY_MAX && a->w[n]) n++;
+    while (n < LINEAR_MANY_MAX && w[n]) n++;
     return n;
+}
+
+static size_t widest_scratch(Tensor xin, const Weight *const *w) {
+    int64_t widest = 0;
+    for (int i = 0; i < weights_count_of(w); i++) widest = gemm_max(widest, w[i]->w.shape[0]);
+    return plan(xin, widest).total;
 }
 
 static Status linear_many(Exec *x, const void *args) {
     const LinearMany *a = args;
-    return product(x, a->x, a->w, a->y, many_count(a), a->bias_mode, PLAIN);
+    return product(x, a->x, a->w, a->y, weights_count_of(a->w), a->bias_mode, PLAIN, (Tensor){0});
 }
 
 static size_t linear_many_scratch(const Exec *x, const void *args) {
     const LinearMany *a = args;
     (void)x;
-    int64_t widest = 0;
-    for (int i = 0; i < many_count(a); i++) widest = gemm_max(widest, a->w[i]->w.shape[0]);
-    return plan(a->x, widest).total;
+    return widest_scratch(a->x, a->w);
+}
+
+static Status many_then(Exec *x, const void *args, Epilogue then) {
+    const LinearManyGelu *a = args;
+    return product(x, a->x, a->w, a->y, weights_count_of(a->w), a->bias_mode, then, a->g);
+}
+
+/* The chain itself. */
+static Status linear_many_gelu(Exec *x, const void *args) {
+    const LinearManyGelu *a = args;
+    TRY(many_then(x, args, PLAIN));
+    const Impl *act = x->ops->impl[OP_act][x->ops->count[OP_act] - 1];
+    return act->run(x, &(Act){.y = a->g, .x = a->y[weights_count_of(a->w) - 1], .kind = ACT_GELU_TANH});
+}
+
+static Status linear_many_gelu_fused(Exec *x, const void *args) { return many_then(x, args, GELU_ROUNDED); }
+static Status linear_many_gelu_f32(Exec *x, const void *args) { return many_then(x, args, GELU_KEPT); }
+
+static size_t linear_many_gelu_scratch(const Exec *x, const void *args) {
+    const LinearManyGelu *a = args;
+    (void)x;
+    return widest_scratch(a->x, a->w);
 }
 
 /* The chain itself: the product rounded to y, then the table's own activation in place. */
@@ -288,31 +346,46 @@ static Status linear_gelu(Exec *x, const void *args) {
 /* The same bits without a second pass over y: the table is asked while the tile is in the cache. */
 static Status linear_gelu_fused(Exec *x, const void *args) {
     const Linear *a = args;
-    return product(x, a->x, &a->w, &a->y, 1, a->bias_mode, GELU_ROUNDED);
+    return product(x, a->x, &a->w, &a->y, 1, a->bias_mode, GELU_ROUNDED, a->y);
 }
 
 static Status linear_gelu_f32(Exec *x, const void *args) {
     const Linear *a = args;
-    return product(x, a->x, &a->w, &a->y, 1, a->bias_mode, GELU_KEPT);
+    return product(x, a->x, &a->w, &a->y, 1, a->bias_mode, GELU_KEPT, a->y);
 }
 
-static bool linear_gelu_f32_accepts(const void *args, char *why, size_t size) {
-    const Linear *a = args;
-    if (a->y.dtype != BF16)
-        snprintf(why, size, "y is %s, expected BF16: without a rounding there is none to leave out", dtype_name(a->y.dtype));
-    else if (a->w->bias.rank && a->bias_mode != BIAS_FUSED)
+static bool keeps_accepts(Tensor y, const Weight *w, int bias_mode, char *why, size_t size) {
+    if (y.dtype != BF16)
+        snprintf(why, size, "y is %s, expected BF16: without a rounding there is none to leave out", dtype_name(y.dtype));
+    else if (w->bias.rank && bias_mode != BIAS_FUSED)
         snprintf(why, size, "the bias is added after a rounding");
     else
         return true;
     return false;
 }
 
-const Impl LINEAR_GELU_FUSED_CPU[] = {{OP_linear_gelu, "cpu_fused", linear_gelu_fused, linear_scratch, NULL}};
+static bool linear_gelu_f32_accepts(const void *args, char *why, size_t size) {
+    const Linear *a = args;
+    return keeps_accepts(a->y, a->w, a->bias_mode, why, size);
+}
+
+static bool linear_many_gelu_f32_accepts(const void *args, char *why, size_t size) {
+    const LinearManyGelu *a = args;
+    int last = weights_count_of(a->w) - 1;
+    return keeps_accepts(a->y[last], a->w[last], a->bias_mode, why, size);
+}
+
+const Impl LINEAR_GELU_FUSED_CPU[] = {
+    {OP_linear_gelu, "cpu_fused", linear_gelu_fused, linear_scratch, NULL},
+    {OP_linear_many_gelu, "cpu_fused", linear_many_gelu_fused, linear_many_gelu_scratch, NULL}};
 const Impl LINEAR_GELU_F32_CPU[] = {
-    {OP_linear_gelu, "cpu_f32", linear_gelu_f32, linear_scratch, linear_gelu_f32_accepts}};
+    {OP_linear_gelu, "cpu_f32", linear_gelu_f32, linear_scratch, linear_gelu_f32_accepts},
+    {OP_linear_many_gelu, "cpu_f32", linear_many_gelu_f32, linear_many_gelu_scratch, linear_many_gelu_f32_accepts}};
 const Impl LINEAR_CPU[] = {
     {OP_linear, "cpu", linear, linear_scratch, NULL},
+    {OP_linear_rows, "cpu", linear_rows, linear_rows_scratch, NULL},
     {OP_linear_many, "cpu", linear_many, linear_many_scratch, NULL},
     {OP_linear_gelu, "cpu", linear_gelu, linear_scratch, NULL},
+    {OP_linear_many_gelu, "cpu", linear_many_gelu, linear_many_gelu_scratch, NULL},
 };
 const int LINEAR_CPU_COUNT = sizeof LINEAR_CPU / sizeof *LINEAR_CPU;

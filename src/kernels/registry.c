@@ -25,9 +25,9 @@ size_t ops_cpu_resident(void) {
 }
 
 const Family FAMILIES_CPU[] = {
-    {"linear-gelu-f32", BOUNDED, LINEAR_GELU_F32_CPU, 1, "linear + GELU, the product kept in f32"},
+    {"linear-gelu-f32", BOUNDED, LINEAR_GELU_F32_CPU, 2, "linear + GELU, the product kept in f32"},
     {"groupnorm-silu-f32", BOUNDED, GROUPNORM_SILU_F32_CPU, 1, "GroupNorm + SiLU, the norm kept in f32"},
-    {"linear-gelu", EXACT, LINEAR_GELU_FUSED_CPU, 1, "linear + GELU in one pass"},
+    {"linear-gelu", EXACT, LINEAR_GELU_FUSED_CPU, 2, "linear + GELU in one pass"},
     {"ln-modulate", EXACT, LN_MODULATE_FUSED_CPU, 1, "LayerNorm + modulation in one pass"},
 };
 const int FAMILIES_CPU_COUNT = sizeof FAMILIES_CPU / sizeof *FAMILIES_CPU;

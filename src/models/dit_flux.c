@@ -67,9 +67,11 @@ static void bind_stream(Bind *b, FluxStream *s, int64_t d, int64_t e, int i, int
     const bool image = stream == IMAGE;
     const char *norm = image ? "norm1" : "norm1_context", *ff = image ? "ff" : "ff_context";
     bind_linear(b, &s->mod, 6 * d, d, true, "transformer_blocks.%d.%s.linear", i, norm);
+    bind_pack(b, true);
     bind_linear(b, &s->q, d, d, true, "transformer_blocks.%d.attn.%s", i, image ? "to_q" : "add_q_proj");
     bind_linear(b, &s->k, d, d, true, "transformer_blocks.%d.attn.%s", i, image ? "to_k" : "add_k_proj");
     bind_linear(b, &s->v, d, d, true, "transformer_blocks.%d.attn.%s", i, image ? "to_v" : "add_v_proj");
+    bind_pack(b, false);
     bind_vector(b, &s->norm_q, e, BIND_PLAIN, "transformer_blocks.%d.attn.norm_%sq.weight", i, image ? "" : "added_");
     bind_vector(b, &s->norm_k, e, BIND_PLAIN, "transformer_blocks.%d.attn.norm_%sk.weight", i, image ? "" : "added_");
     bind_linear(b, &s->out, d, d, true, "transformer_blocks.%d.attn.%s", i, image ? "to_out.0" : "to_add_out");
@@ -92,12 +94,14 @@ void dit_flux_bind(FluxDit *m, Bind *b) {
         FluxSingle *s = &m->single[i];
         bind_block(b, (int)m->c.layers + i);
         bind_linear(b, &s->mod, 3 * d, d, true, "single_transformer_blocks.%d.norm.linear", i);
+        bind_pack(b, true);
         bind_linear(b, &s->q, d, d, true, "single_transformer_blocks.%d.attn.to_q", i);
         bind_linear(b, &s->k, d, d, true, "single_transformer_blocks.%d.attn.to_k", i);
         bind_linear(b, &s->v, d, d, true, "single_transformer_blocks.%d.attn.to_v", i);
+        bind_linear(b, &s->mlp, 4 * d, d, true, "single_transformer_blocks.%d.proj_mlp", i);
+        bind_pack(b, false);
         bind_vector(b, &s->norm_q, e, BIND_PLAIN, "single_transformer_blocks.%d.attn.norm_q.weight", i);
         bind_vector(b, &s->norm_k, e, BIND_PLAIN, "single_transformer_blocks.%d.attn.norm_k.weight", i);
-        bind_linear(b, &s->mlp, 4 * d, d, true, "single_transformer_blocks.%d.proj_mlp", i);
         bind_linear(b, &s->out, d, 5 * d, true, "single_transformer_blocks.%d.proj_out", i);
     }
     bind_block(b, -1);
@@ -176,7 +180,8 @@ static Status double_block(const FluxDit *m, Exec *x, const FluxStream stream[2]
     }
     Tensor norm = exec_new(x, n, d);
     size_t inside = arena_mark(x->work);
-    Tensor q = exec_new(x, n, d), k = exec_new(x, n, d), v = exec_new(x, n, d), o = exec_new(x, n, d);
+    Tensor qkv = exec_new(x, n, 3 * d), o = exec_new(x, n, d);
+    Tensor q = tensor_slice(qkv, 1, 0, d), k = tensor_slice(qkv, 1, d, d), v = tensor_slice(qkv, 1, 2 * d, d);
     for (int s = 0; s < 2; s++) {
 #define ROWS(t) tensor_slice(t, 0, start[s], count[s])
 #define SITE(name) exec_site(x, s == IMAGE ? "flux.double.img_" name : "flux.double.txt_" name)
@@ -227,7 +232,9 @@ static Status single_block(const FluxDit *m, Exec *x, const FluxSingle *b, const
     size_t mark = arena_mark(x->work);
     int64_t n = h.shape[0], d = m->d, e = m->c.head_dim;
     Tensor mod = exec_new(x, 1, 3 * d), norm = exec_new(x, n, d);
-    Tensor q = exec_new(x, n, d), k = exec_new(x, n, d), v = exec_new(x, n, d);
+    Tensor wide = exec_new(x, n, 7 * d); /* q, k, v and the MLP before its activation */
+    Tensor q = tensor_slice(wide, 1, 0, d), k = tensor_slice(wide, 1, d, d), v = tensor_slice(wide, 1, 2 * d, d);
+    Tensor up = tensor_slice(wide, 1, 3 * d, 4 * d);
     Tensor joint = exec_new(x, n, 5 * d); /* attention output beside the MLP: what proj_out takes */
     Tensor attended = tensor_slice(joint, 1, 0, d), mlp = tensor_slice(joint, 1, d, 4 * d);
     exec_site(x, "flux.single.mod");
@@ -235,8 +242,9 @@ static Status single_block(const FluxDit *m, Exec *x, const FluxSingle *b, const
     exec_site(x, "flux.single.norm");
     TRY(op_ln_modulate(x, &(LnModulate){.y = norm, .x = h, .shift = chunk(mod, d, 0), .scale = chunk(mod, d, 1),
                                         .eps = EPS}));
-    exec_site(x, "flux.single.qkv");
-    TRY(op_linear_many(x, &(LinearMany){.y = {q, k, v}, .x = norm, .w = {&b->q, &b->k, &b->v}}));
+    exec_site(x, "flux.single.qkv_mlp");
+    TRY(op_linear_many_gelu(x, &(LinearManyGelu){.y = {q, k, v, up}, .g = mlp, .x = norm,
+                                                 .w = {&b->q, &b->k, &b->v, &b->mlp}}));
     Tensor qs = tensor_split(q, e), ks = tensor_split(k, e);
     exec_site(x, "flux.single.qk_norm");
     TRY(op_qk_norm_rope_head(x, &(QkNormRopeHead){.yq = qs, .yk = ks, .q = qs, .k = ks, .wq = b->norm_q,
@@ -245,8 +253,6 @@ static Status single_block(const FluxDit *m, Exec *x, const FluxSingle *b, const
     exec_site(x, "flux.single.attention");
     TRY(op_attention(x, &(Attention){.o = tensor_split(attended, e), .q = qs, .k = ks, .v = tensor_split(v, e),
                                      .scale = (float)(1.0 / sqrt((double)e))}));
-    exec_site(x, "flux.single.mlp");
-    TRY(op_linear_gelu(x, &(Linear){.y = mlp, .x = norm, .w = &b->mlp}));
     exec_site(x, "flux.single.out");
     TRY(op_linear(x, &(Linear){.y = norm, .x = joint, .w = &b->out}));
     exec_site(x, "flux.single.gate");

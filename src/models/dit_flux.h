@@ -16,7 +16,7 @@ typedef struct FluxConfig {
     bool guidance;
 } FluxConfig;
 
-/* One stream (text or image) of a double block. */
+/* One stream (text or image) of a double block. q, k, v are bound as a pack; in single blocks with mlp. */
 typedef struct FluxStream {
     Weight mod, q, k, v, out, ff_in, ff_out;
     Tensor norm_q, norm_k;
