@@ -81,6 +81,17 @@ Buf *check_out(Case *c, const char *name, Tensor *slot, DType t, Layout layout, 
     return b;
 }
 
+void check_part(Case *c, Buf *b, Tensor *slot, int dim, int64_t first, int64_t count) {
+    int s = 0;
+    (void)c;
+    while (s < CHECK_SLOTS && b->slot[s]) s++;
+    if (s == CHECK_SLOTS) exit(98);
+    b->slot[s] = slot;
+    b->offset[s] = (size_t)(first * b->view.stride[dim]) * dtype_size(b->view.dtype);
+    *slot = b->view;
+    slot->shape[dim] = count;
+}
+
 void check_in_place(Case *c, Buf *b, Tensor *output_slot) {
     b->slot[1] = output_slot;
     *output_slot = b->view;
@@ -91,6 +102,19 @@ Buf *check_weight(Case *c, int i, DType stored, DType round, Layout layout, int 
     if (c->gpu && layout == LAYOUT_UNALIGNED) layout = LAYOUT_DENSE;
     c->weight[i] = (Weight){.round = round, .name = "weight"};
     return check_in(c, "weight", &c->weight[i].w, stored, layout, rank, shape);
+}
+
+Buf *check_weights(Case *c, int count, const int64_t *n, DType stored, DType round, int64_t columns, Buf **bias) {
+    int64_t rows = 0, at = 0;
+    for (int i = 0; i < count; i++) rows += n[i];
+    Buf *w = check_in(c, "weights", NULL, stored, LAYOUT_DENSE, 2, (int64_t[]){rows, columns});
+    if (bias) *bias = check_in(c, "biases", NULL, round, LAYOUT_DENSE, 1, &rows);
+    for (int i = 0; i < count; at += n[i++]) {
+        c->weight[i] = (Weight){.round = round, .name = "weight"};
+        check_part(c, w, &c->weight[i].w, 0, at, n[i]);
+        if (bias) check_part(c, *bias, &c->weight[i].bias, 0, at, n[i]);
+    }
+    return w;
 }
 
 Buf *check_bias(Case *c, int i, DType t, int64_t n) {

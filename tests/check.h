@@ -13,7 +13,10 @@
 #include "ops.h"
 #include "kernels/unary.h"
 
-enum { CHECK_BUFS = 20, CHECK_SLOTS = 2, CHECK_GUARD = 256 };
+enum { CHECK_BUFS = 20, CHECK_SLOTS = LINEAR_MANY_MAX, CHECK_GUARD = 256 };
+
+/* An element whose value nobody computed, but which must be the same in every run; one that the contract leaves open. */
+enum { CHECK_UNJUDGED = 1, CHECK_OPEN = 2 };
 
 typedef enum Layout {
     LAYOUT_DENSE,
@@ -27,11 +30,12 @@ typedef struct Buf {
     const char *name;
     Tensor view;                /* geometry; data is set per run */
     Tensor *slot[CHECK_SLOTS];  /* where the device view goes: args or a Weight; two when an op works in place */
+    size_t offset[CHECK_SLOTS]; /* bytes from element 0 to the slot's (check_part) */
     bool out;
     float *v;                   /* input values in logical order, NULL for a pure output */
     int64_t n;
     double *want, *lo, *hi;     /* outputs; lo and hi equal want where the result is exact */
-    uint8_t *skipped;           /* outputs: elements that are not judged; NULL: all are */
+    uint8_t *skipped;           /* outputs: CHECK_UNJUDGED, CHECK_OPEN or 0 for each element; NULL: all are judged */
     double near_limit;          /* share of elements that may differ from want inside [lo, hi]; 1: all */
     size_t bytes, lead;         /* of the whole allocation; of the guard before element 0 */
     char *image, *after;        /* host copies of the allocation before and after a run */
@@ -80,10 +84,14 @@ void check_label(Case *c, const char *format, ...) __attribute__((format(printf,
 Buf *check_in(Case *c, const char *name, Tensor *slot, DType t, Layout layout, int rank, const int64_t *shape);
 Buf *check_out(Case *c, const char *name, Tensor *slot, DType t, Layout layout, int rank, const int64_t *shape);
 #define SHAPE(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+/* One more slot of b: `count` indices of dimension `dim` from `first`. Columns of one buffer, rows of packed weights. */
+void check_part(Case *c, Buf *b, Tensor *slot, int dim, int64_t first, int64_t count);
 /* Turns an input into an output of the same memory: the op works in place. */
 void check_in_place(Case *c, Buf *b, Tensor *output_slot);
 /* Weight i of the case: values in the stored dtype; b->v are the stored values. */
 Buf *check_weight(Case *c, int i, DType stored, DType round, Layout layout, int rank, const int64_t *shape);
+/* count weights, n[i] rows each, behind one another in one buffer; their biases in another (bias NULL: none). */
+Buf *check_weights(Case *c, int count, const int64_t *n, DType stored, DType round, int64_t columns, Buf **bias);
 Buf *check_bias(Case *c, int i, DType t, int64_t n);
 
 int64_t check_dim(const Case *c, int64_t full, int64_t small); /* min of both when c->small */

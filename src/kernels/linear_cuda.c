@@ -1,11 +1,15 @@
-/* linear_cuda.c - CUDA reference of linear.h: linear, linear_many, linear_gelu by cuBLASLt.
+/* linear_cuda.c - CUDA reference of linear.h by cuBLASLt, and the choice of algorithms for the variants that replace it
+ * (linear_cuda_fused.c).
  *
  * One call per weight, the first algorithm of the heuristic: with the bias epilogue and a workspace limit of 1 MiB,
  * without bias 32 MiB. These limits decide between split-K and none at small M, and so the bits: they are PyTorch's
  * (its unbiased products go through cublasGemmEx, which gives the bits of this call). Algorithm and descriptors are
  * kept per shape, leading dimensions and alignment. F32 multiplies in plain f32 (no TF32), as PyTorch does.
  * Easy to get wrong: cuBLASLt is column-major, so A is the weight (transposed), B is x, and M and N change places;
- * pointers of slices may be less aligned than the heuristic's default assumption of 256 bytes: it is told. */
+ * pointers of slices may be less aligned than the heuristic's default assumption of 256 bytes: it is told. Strides it is
+ * not told at first: the reference is the algorithm of the contiguous product. */
+#include "kernels/linear_cuda.h"
+
 #include "kernels/cuda_pieces.h"
 #include "kernels/cuda_plans.h"
 #include "kernels/registry.h"
@@ -18,8 +22,8 @@
 enum { KEY_LINEAR = 1, WEIGHT_ALIGN = 16 };
 
 typedef struct Key {
-    int64_t m, n, k, ldw, ldx, ldy;
-    int32_t kind, dtype, bias, align_w, align_x, align_y, align_bias, padding;
+    int64_t m, n, k, ldw, ldx, ldy, part[LINEAR_MANY_MAX];
+    int32_t kind, way, dtype, bias, align_w, align_x, align_y, align_bias;
 } Key;
 
 typedef struct Plan {
@@ -27,15 +31,26 @@ typedef struct Plan {
     cublasLtMatrixLayout_t w, x, y;
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
+    bool none; /* no algorithm does it; the rest is not there */
 } Plan;
 
-static void plan_free(Cuda *c, void *value) {
-    Plan *p = value;
+/* From the heuristic, best first. */
+enum { CANDIDATES = 16 };
+typedef struct Candidates {
+    cublasLtMatmulHeuristicResult_t at[CANDIDATES];
+    int count;
+} Candidates;
+
+static void plan_drop(Cuda *c, const Plan *p) {
     if (p->product) c->libs.cublasLtMatmulDescDestroy_(p->product);
     cublasLtMatrixLayout_t layouts[] = {p->w, p->x, p->y};
     for (int i = 0; i < 3; i++)
         if (layouts[i]) c->libs.cublasLtMatrixLayoutDestroy_(layouts[i]);
-    free(p);
+}
+
+static void plan_free(Cuda *c, void *value) {
+    plan_drop(c, value);
+    free(value);
 }
 
 static Status lt_fail(Exec *x, const Key *k, const char *call, cublasStatus_t code) {
@@ -57,7 +72,7 @@ static Status describe(Exec *x, const Key *key, Plan *p, const void *bias) {
     LT(cublasLtMatmulDescSetAttribute_(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &t, sizeof t));
     LT(cublasLtMatmulDescSetAttribute_(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &n, sizeof n));
     if (bias) {
-        cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+        cublasLtEpilogue_t epilogue = key->way == LINEAR_GELU ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
         LT(cublasLtMatmulDescSetAttribute_(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
         LT(cublasLtMatmulDescSetAttribute_(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
     }
@@ -67,8 +82,7 @@ static Status describe(Exec *x, const Key *key, Plan *p, const void *bias) {
     return OK;
 }
 
-static Status prefer(Exec *x, const Key *key, cublasLtMatmulPreference_t wish, const Plan *p,
-                     cublasLtMatmulHeuristicResult_t *found) {
+static Status prefer(Exec *x, const Key *key, cublasLtMatmulPreference_t wish) {
     uint64_t limit = key->bias ? CUDA_LT_WORKSPACE : CUDA_BLAS_WORKSPACE;
     /* Split sums must meet in f32. For aligned rows this changes no choice; for others the library would also add
      * partial sums that were rounded to bf16. */
@@ -80,31 +94,137 @@ static Status prefer(Exec *x, const Key *key, cublasLtMatmulPreference_t wish, c
     LT(cublasLtMatmulPreferenceSetAttribute_(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &in, sizeof in));
     LT(cublasLtMatmulPreferenceSetAttribute_(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out, sizeof out));
     LT(cublasLtMatmulPreferenceSetAttribute_(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &out, sizeof out));
-    int count = 0;
-    LT(cublasLtMatmulAlgoGetHeuristic_(x->cuda->lt, p->product, p->w, p->x, p->y, p->y, wish, 1, found, &count));
-    if (!count) return lt_fail(x, key, "cublasLtMatmulAlgoGetHeuristic: no algorithm", CUBLAS_STATUS_NOT_SUPPORTED);
-    if (found->state != CUBLAS_STATUS_SUCCESS) return lt_fail(x, key, "the heuristic's first algorithm", found->state);
     return OK;
 }
 
-static Status plan_make(Exec *x, const Key *key, const void *bias, Plan **out) {
+/* Whether an algorithm that was found for other layouts or another M does for p's, in the workspace there is. */
+static bool suits(Exec *x, const Plan *p, cublasLtMatmulHeuristicResult_t *at) {
+    cublasLtMatmulHeuristicResult_t found;
+    cublasStatus_t code = x->cuda->libs.cublasLtMatmulAlgoCheck_(x->cuda->lt, p->product, p->w, p->x, p->y, p->y, &at->algo,
+                                                                 &found);
+    if (code != CUBLAS_STATUS_SUCCESS || found.workspaceSize > CUDA_BLAS_WORKSPACE) return false;
+    at->workspaceSize = found.workspaceSize;
+    return true;
+}
+
+/* `wanted` candidates for the layouts of p. */
+static Status ask_layouts(Exec *x, const Key *key, const Plan *p, cublasLtMatmulPreference_t wish, int wanted,
+                          Candidates *out) {
+    LT(cublasLtMatmulAlgoGetHeuristic_(x->cuda->lt, p->product, p->w, p->x, p->y, p->y, wish, wanted, out->at, &out->count));
+    int kept = 0;
+    for (int i = 0; i < out->count; i++)
+        if (out->at[i].state == CUBLAS_STATUS_SUCCESS) out->at[kept++] = out->at[i];
+    out->count = kept;
+    return OK;
+}
+
+/* The same for contiguous rows, as far as they do for p's. */
+static Status ask_contiguous(Exec *x, const Key *key, const Plan *p, cublasLtMatmulPreference_t wish, int wanted,
+                             Candidates *out) {
+    Key tight = *key;
+    Plan plain = {0};
+    tight.ldx = key->k, tight.ldy = key->n;
+    Status s = describe(x, &tight, &plain, key->bias ? &tight : NULL); /* its address is nothing to the heuristic */
+    if (s == OK) s = ask_layouts(x, &tight, &plain, wish, wanted, out);
+    plan_drop(x->cuda, &plain);
+    int kept = 0;
+    for (int i = 0; s == OK && i < out->count; i++)
+        if (suits(x, p, &out->at[i])) out->at[kept++] = out->at[i];
+    out->count = kept;
+    return s;
+}
+
+static Status ask(Exec *x, const Key *key, const Plan *p, int wanted, Candidates *out) {
+    cublasLtMatmulPreference_t wish = NULL;
+    out->count = 0;
+    LT(cublasLtMatmulPreferenceCreate_(&wish));
+    Status s = prefer(x, key, wish);
+    if (s == OK && (key->ldx != key->k || key->ldy != key->n)) s = ask_contiguous(x, key, p, wish, wanted, out);
+    if (s == OK && !out->count) s = ask_layouts(x, key, p, wish, wanted, out);
+    x->cuda->libs.cublasLtMatmulPreferenceDestroy_(wish);
+    return s;
+}
+
+static uint32_t splits(Exec *x, const cublasLtMatmulAlgo_t *algo) {
+    uint32_t n = 0;
+    size_t written;
+    cublasStatus_t code = x->cuda->libs.cublasLtMatmulAlgoConfigGetAttribute_(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &n,
+                                                                              sizeof n, &written);
+    return code == CUBLAS_STATUS_SUCCESS ? n : 0;
+}
+
+static Status plan_of(Exec *x, const Key *key, const void *bias, Plan **out);
+
+/* Alignment of an address so many bytes behind one of this alignment. */
+static int32_t behind(int32_t align, int64_t bytes) {
+    while (bytes % align) align /= 2;
+    return align;
+}
+
+/* How often the reference splits K for every part of a packed weight; 0: not alike, or unknown. */
+static Status common_split(Exec *x, const Key *key, uint32_t *out) {
+    int64_t size = (int64_t)dtype_size((DType)key->dtype), at = 0;
+    *out = 0;
+    for (int i = 0; i < LINEAR_MANY_MAX && key->part[i]; at += key->part[i++]) {
+        Key part = *key;
+        Plan *p;
+        part.way = LINEAR_FIRST;
+        part.n = key->part[i];
+        memset(part.part, 0, sizeof part.part);
+        part.align_w = behind(key->align_w, at * key->k * size);
+        part.align_y = behind(key->align_y, at * size);
+        if (key->bias) part.align_bias = behind(key->align_bias, at * size);
+        TRY(plan_of(x, &part, key, &p));
+        uint32_t n = splits(x, &p->algo);
+        if (i && n != *out) n = 0;
+        *out = n;
+        if (!n) return OK;
+    }
+    return OK;
+}
+
+static Status choose(Exec *x, const Key *key, Plan *p) {
+    Candidates found;
+    uint32_t split = 0;
+    int i = 0;
+    if (key->way == LINEAR_ROWS) {
+        Key row = *key;
+        Plan *one;
+        row.way = LINEAR_FIRST;
+        row.m = 1, row.ldx = key->k, row.ldy = key->n;
+        TRY(plan_of(x, &row, key, &one));
+        found.count = 1;
+        found.at[0].algo = one->algo;
+        if (!suits(x, p, &found.at[0])) found.count = 0;
+    } else if (key->way == LINEAR_PACKED) {
+        TRY(common_split(x, key, &split));
+        found.count = 0;
+        if (split) TRY(ask(x, key, p, CANDIDATES, &found));
+        while (i < found.count && splits(x, &found.at[i].algo) != split) i++;
+    } else {
+        TRY(ask(x, key, p, 1, &found));
+    }
+    p->none = i >= found.count;
+    if (p->none && key->way == LINEAR_FIRST)
+        return lt_fail(x, key, "cublasLtMatmulAlgoGetHeuristic: no algorithm", CUBLAS_STATUS_NOT_SUPPORTED);
+    if (p->none) return OK;
+    p->algo = found.at[i].algo;
+    p->workspace = found.at[i].workspaceSize;
+    return OK;
+}
+
+/* The plan of this problem, made when it is met for the first time. bias: any address. */
+static Status plan_of(Exec *x, const Key *key, const void *bias, Plan **out) {
+    *out = cuda_plans_find(x->cuda->plans, key, sizeof *key);
+    if (*out) return OK;
     Plan *p = calloc(1, sizeof *p);
     if (!p) return fail(x->error, ERR_MEMORY, "out of memory");
-    cublasLtMatmulPreference_t wish = NULL;
-    cublasLtMatmulHeuristicResult_t found;
-    Status s = describe(x, key, p, bias);
-    if (s == OK) {
-        cublasStatus_t code = x->cuda->libs.cublasLtMatmulPreferenceCreate_(&wish);
-        s = code == CUBLAS_STATUS_SUCCESS ? prefer(x, key, wish, p, &found)
-                                          : lt_fail(x, key, "cublasLtMatmulPreferenceCreate", code);
-    }
-    if (wish) x->cuda->libs.cublasLtMatmulPreferenceDestroy_(wish);
+    Status s = describe(x, key, p, key->bias ? bias : NULL);
+    if (s == OK) s = choose(x, key, p);
     if (s != OK) {
         plan_free(x->cuda, p);
         return s;
     }
-    p->algo = found.algo;
-    p->workspace = found.workspaceSize;
     *out = p;
     return cuda_plans_add(x->cuda, x->cuda->plans, key, sizeof *key, p, plan_free, x->error);
 }
@@ -135,24 +255,31 @@ static const char *name_of(const Weight *w) { return w->name ? w->name : "weight
 static int64_t columns(const Tensor *t) { return t->shape[t->rank - 1]; }
 static int64_t row_count(const Tensor *t) { return columns(t) ? tensor_numel(*t) / columns(t) : 0; }
 
-static Status multiply(Exec *x, Tensor y, Tensor in, const Weight *w, bool fused) {
+Status linear_cuda_product(Exec *x, Tensor y, Tensor in, const Weight *w, bool fused, const LinearHow *how, bool *done) {
     Key key;
     memset(&key, 0, sizeof key);
     int64_t rows;
+    *done = true;
     key.kind = KEY_LINEAR;
+    key.way = (int32_t)how->way;
+    memcpy(key.part, how->part, sizeof key.part);
     key.n = columns(&y);
     key.k = columns(&in);
     if (!as_rows(&in, &rows, &key.ldx) || !as_rows(&y, &key.m, &key.ldy) || rows != key.m) {
+        *done = how->way == LINEAR_FIRST;
+        if (!*done) return OK;
         int d = 0; /* rows without one distance: a product for each index of the first real dimension */
         while (d < y.rank - 2 && y.shape[d] == 1) d++;
         if (y.rank != in.rank || d >= y.rank - 2 || y.shape[d] != in.shape[d])
             return fail(x->error, ERR_MODEL, "%s: linear: rows of x and y overlap or lie differently", name_of(w));
         for (int64_t i = 0; i < y.shape[d]; i++)
-            TRY(multiply(x, tensor_slice(y, d, i, 1), tensor_slice(in, d, i, 1), w, fused));
+            TRY(linear_cuda_product(x, tensor_slice(y, d, i, 1), tensor_slice(in, d, i, 1), w, fused, how, done));
         return OK;
     }
     size_t size = dtype_size(y.dtype);
     if (!key.k) { /* an empty sum */
+        *done = how->way == LINEAR_FIRST;
+        if (!*done) return OK;
         cudaError_t code = cudaMemset2DAsync(y.data, (size_t)key.ldy * size, 0, (size_t)key.n * size, (size_t)key.m,
                                              x->cuda->stream);
         if (code != cudaSuccess) return fail(x->error, ERR_DEVICE, "linear: cudaMemset2DAsync: %s", cudaGetErrorString(code));
@@ -166,8 +293,10 @@ static Status multiply(Exec *x, Tensor y, Tensor in, const Weight *w, bool fused
     key.align_x = alignment(in.data);
     key.align_y = alignment(y.data);
     key.align_bias = fused ? alignment(bias) : 0;
-    Plan *p = cuda_plans_find(x->cuda->plans, &key, sizeof key);
-    if (!p) TRY(plan_make(x, &key, bias, &p));
+    Plan *p;
+    TRY(plan_of(x, &key, bias, &p));
+    *done = !p->none;
+    if (p->none) return OK;
     if (fused) {
         cublasStatus_t code = x->cuda->libs.cublasLtMatmulDescSetAttribute_(
             p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
@@ -180,7 +309,7 @@ static Status multiply(Exec *x, Tensor y, Tensor in, const Weight *w, bool fused
     return code == CUBLAS_STATUS_SUCCESS ? OK : lt_fail(x, &key, "cublasLtMatmul", code);
 }
 
-static Status check(Exec *x, Tensor in, const Weight *w, Tensor y) {
+Status linear_cuda_check(Exec *x, Tensor in, const Weight *w, Tensor y) {
     const char *name = name_of(w);
     if (in.rank < 1 || y.rank < 1 || (in.dtype != F32 && in.dtype != BF16) || y.dtype != in.dtype)
         return fail(x->error, ERR_MODEL, "%s: linear from %s to %s", name, dtype_name(in.dtype), dtype_name(y.dtype));
@@ -200,11 +329,12 @@ static Status check(Exec *x, Tensor in, const Weight *w, Tensor y) {
 }
 
 static Status product(Exec *x, Tensor y, Tensor in, const Weight *w, int bias_mode) {
-    TRY(check(x, in, w, y));
+    const LinearHow reference = {.way = LINEAR_FIRST};
+    bool done, bias = w->bias.rank != 0, after = bias && bias_mode == BIAS_AFTER;
+    TRY(linear_cuda_check(x, in, w, y));
     if (!tensor_numel(y)) return OK;
     TRY(cuda_need_lt(x->cuda, x->error));
-    bool bias = w->bias.rank != 0, after = bias && bias_mode == BIAS_AFTER;
-    TRY(multiply(x, y, in, w, bias && !after));
+    TRY(linear_cuda_product(x, y, in, w, bias && !after, &reference, &done));
     if (after) TRY(cuda_pieces_op(x, OP_add, &(Add){.y = y, .a = y, .b = w->bias}));
     return cuda_launched(x, "linear");
 }
@@ -222,14 +352,29 @@ static Status linear_many(Exec *x, const void *args) {
     return OK;
 }
 
+static Status linear_rows(Exec *x, const void *args) {
+    const Linear *a = args;
+    if (a->x.rank != 2 || a->y.rank != 2) return fail(x->error, ERR_MODEL, "%s: linear_rows takes matrices", name_of(a->w));
+    TRY(linear_cuda_check(x, a->x, a->w, a->y));
+    for (int64_t i = 0; i < a->y.shape[0]; i++)
+        TRY(product(x, tensor_slice(a->y, 0, i, 1), tensor_slice(a->x, 0, i, 1), a->w, a->bias_mode));
+    return OK;
+}
+
 static Status linear_gelu(Exec *x, const void *args) {
     const Linear *a = args;
     TRY(linear(x, args));
     return cuda_pieces_op(x, OP_act, &(Act){.y = a->y, .x = a->y, .kind = ACT_GELU_TANH});
 }
 
-/* Weights of a GPU are in the compute dtype (weights_bind): a fact of the plan, so refused here and not mid-way. */
-static bool plain(Tensor x, const Weight *w, char *why, size_t size) {
+static Status linear_many_gelu(Exec *x, const void *args) {
+    const LinearManyGelu *a = args;
+    int last = 0;
+    for (int i = 0; i < LINEAR_MANY_MAX && a->w[i]; i++) TRY(product(x, a->y[last = i], a->x, a->w[i], a->bias_mode));
+    return cuda_pieces_op(x, OP_act, &(Act){.y = a->g, .x = a->y[last], .kind = ACT_GELU_TANH});
+}
+
+bool linear_cuda_plain(Tensor x, const Weight *w, char *why, size_t size) {
     const char *name = name_of(w);
     if (w->scale.rank || w->lora) snprintf(why, size, "%s: no scales or LoRA on the CUDA table yet", name);
     else if (w->w.dtype != x.dtype || w->round != x.dtype || (w->bias.rank && w->bias.dtype != x.dtype))
@@ -243,20 +388,31 @@ static bool plain(Tensor x, const Weight *w, char *why, size_t size) {
 
 static bool linear_accepts(const void *args, char *why, size_t size) {
     const Linear *a = args;
-    return plain(a->x, a->w, why, size);
+    return linear_cuda_plain(a->x, a->w, why, size);
+}
+
+static bool all_plain(Tensor x, const Weight *const *w, char *why, size_t size) {
+    for (int i = 0; i < LINEAR_MANY_MAX && w[i]; i++)
+        if (!linear_cuda_plain(x, w[i], why, size)) return false;
+    return true;
 }
 
 static bool linear_many_accepts(const void *args, char *why, size_t size) {
     const LinearMany *a = args;
-    for (int i = 0; i < LINEAR_MANY_MAX && a->w[i]; i++)
-        if (!plain(a->x, a->w[i], why, size)) return false;
-    return true;
+    return all_plain(a->x, a->w, why, size);
+}
+
+static bool linear_many_gelu_accepts(const void *args, char *why, size_t size) {
+    const LinearManyGelu *a = args;
+    return all_plain(a->x, a->w, why, size);
 }
 
 const Impl LINEAR_CUDA[] = {
     {OP_linear, "cuda", linear, NULL, linear_accepts},
+    {OP_linear_rows, "cuda", linear_rows, NULL, linear_accepts},
     {OP_linear_many, "cuda", linear_many, NULL, linear_many_accepts},
     {OP_linear_gelu, "cuda", linear_gelu, NULL, linear_accepts},
+    {OP_linear_many_gelu, "cuda", linear_many_gelu, NULL, linear_many_gelu_accepts},
 };
 const int LINEAR_CUDA_COUNT = sizeof LINEAR_CUDA / sizeof *LINEAR_CUDA;
 

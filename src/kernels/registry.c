@@ -32,7 +32,22 @@ const Family FAMILIES_CPU[] = {
 };
 const int FAMILIES_CPU_COUNT = sizeof FAMILIES_CPU / sizeof *FAMILIES_CPU;
 
+#ifdef HAVE_CUDA
+const Family FAMILIES_CUDA[] = {
+    {"linear-gelu-f32", BOUNDED, LINEAR_GELU_F32_CUDA, 2, "linear + GELU, the product kept in f32"},
+    {"linear-packed", EXACT, LINEAR_PACKED_CUDA, 2, "products of one input as one"},
+    {"linear-rows", EXACT, LINEAR_ROWS_CUDA, 1, "rows of all steps in one product"},
+};
+const int FAMILIES_CUDA_COUNT = sizeof FAMILIES_CUDA / sizeof *FAMILIES_CUDA;
+#endif
+
 const Family *registry_families(bool cuda, int *count) {
+#ifdef HAVE_CUDA
+    if (cuda) {
+        *count = FAMILIES_CUDA_COUNT;
+        return FAMILIES_CUDA;
+    }
+#endif
     *count = cuda ? 0 : FAMILIES_CPU_COUNT;
     return FAMILIES_CPU;
 }

@@ -22,7 +22,7 @@ typedef struct Family {
 /* In order of preference: where a BOUNDED family takes all of an EXACT one's ops, the EXACT one is not mounted. */
 extern const Family FAMILIES_CPU[];
 extern const int FAMILIES_CPU_COUNT;
-/* The families of the CPU table or of the CUDA table (none yet). */
+/* The families of the CPU table or of the CUDA table (none in a build without CUDA). */
 const Family *registry_families(bool cuda, int *count);
 
 extern const Impl LN_MODULATE_FUSED_CPU[], LINEAR_GELU_FUSED_CPU[], LINEAR_GELU_F32_CPU[], GROUPNORM_SILU_F32_CPU[];
@@ -43,6 +43,10 @@ extern const Impl GROUPNORM_CPU[];
 extern const int GROUPNORM_CPU_COUNT;
 
 #ifdef HAVE_CUDA
+extern const Family FAMILIES_CUDA[];
+extern const int FAMILIES_CUDA_COUNT;
+extern const Impl LINEAR_PACKED_CUDA[], LINEAR_ROWS_CUDA[], LINEAR_GELU_F32_CUDA[];
+
 extern const Impl ELEMENTWISE_CUDA[];
 extern const int ELEMENTWISE_CUDA_COUNT;
 extern const Impl NORM_CUDA[];
