@@ -107,13 +107,17 @@ static void bind_blocks(const ZimageDit *m, Bind *b, ZimageBlock *blocks, int64_
         bind_vector(b, &l->ffn_norm2, d, BIND_PLAIN, "%s.%d.ffn_norm2.weight", name, i);
         bind_vector(b, &l->norm_q, e, BIND_PLAIN, "%s.%d.attention.norm_q.weight", name, i);
         bind_vector(b, &l->norm_k, e, BIND_PLAIN, "%s.%d.attention.norm_k.weight", name, i);
+        bind_pack(b, true);
         bind_linear(b, &l->q, d, d, false, "%s.%d.attention.to_q", name, i);
         bind_linear(b, &l->k, d, d, false, "%s.%d.attention.to_k", name, i);
         bind_linear(b, &l->v, d, d, false, "%s.%d.attention.to_v", name, i);
+        bind_pack(b, false);
         bind_linear(b, &l->out, d, d, false, "%s.%d.attention.to_out.0", name, i);
-        bind_linear(b, &l->w1, m->ffn, d, false, "%s.%d.feed_forward.w1", name, i);
         bind_linear(b, &l->w2, d, m->ffn, false, "%s.%d.feed_forward.w2", name, i);
+        bind_pack(b, true);
+        bind_linear(b, &l->w1, m->ffn, d, false, "%s.%d.feed_forward.w1", name, i);
         bind_linear(b, &l->w3, m->ffn, d, false, "%s.%d.feed_forward.w3", name, i);
+        bind_pack(b, false);
     }
     bind_block(b, -1);
 }
@@ -164,7 +168,8 @@ static Status block(const ZimageDit *m, Exec *x, const ZimageBlock *l, Tensor h,
         TRY(op_linear(x, &(Linear){.y = mod, .x = c, .w = &l->mod}));
     }
     size_t inside = arena_mark(x->work);
-    Tensor q = exec_new(x, t, d), k = exec_new(x, t, d), v = exec_new(x, t, d), o = exec_new(x, t, d);
+    Tensor qkv = exec_new(x, t, 3 * d), o = exec_new(x, t, d);
+    Tensor q = tensor_slice(qkv, 1, 0, d), k = tensor_slice(qkv, 1, d, d), v = tensor_slice(qkv, 1, 2 * d, d);
     Tensor qs = tensor_split(q, e), ks = tensor_split(k, e);
     TRY(op_rmsnorm_scale(x, &(RmsNormScale){.y = n, .x = h, .w = l->attention_norm1, .scale = chunk(mod, d, 0),
                                             .eps = eps}));
@@ -178,7 +183,8 @@ static Status block(const ZimageDit *m, Exec *x, const ZimageBlock *l, Tensor h,
     TRY(op_residual_norm(x, &(ResidualNorm){.y = h, .residual = h, .x = n, .w = l->attention_norm2,
                                             .gate = chunk(mod, d, 1), .eps = eps}));
     arena_reset(x->work, inside);
-    Tensor gate = exec_new(x, t, m->ffn), up = exec_new(x, t, m->ffn);
+    Tensor both = exec_new(x, t, 2 * m->ffn);
+    Tensor gate = tensor_slice(both, 1, 0, m->ffn), up = tensor_slice(both, 1, m->ffn, m->ffn);
     TRY(op_rmsnorm_scale(x, &(RmsNormScale){.y = n, .x = h, .w = l->ffn_norm1, .scale = chunk(mod, d, 2), .eps = eps}));
     TRY(op_linear_many(x, &(LinearMany){.y = {gate, up}, .x = n, .w = {&l->w1, &l->w3}}));
     TRY(op_act_mul(x, &(ActMul){.y = gate, .a = gate, .b = up, .kind = ACT_SILU}));
