@@ -37,6 +37,7 @@ static Status step(Model *m, Exec *x, const Run *run, StepParams *params, int i,
     m->ops->params(m, run, i, values);
     params->step = i;
     TRY(exec_upload(x, params->all, values));
+    if (m->ops->begin) TRY(m->ops->begin(m, x, run, i));
     Velocity v = {m, run, params, latents, velocity};
     TRY(graphs_run(run->graphs, x, i + 1 < run->job->steps, velocity_of, &v));
     snprintf(name, sizeof name, "velocity_%03d", i);

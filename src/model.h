@@ -103,6 +103,9 @@ struct ModelOps {
     Status (*encode)(Model *m, Exec *x, const Run *run);
     /* Draws the noise; latents stay in the work arena. latent_shape: as stage files show them. */
     Status (*noise)(Model *m, Exec *x, const Run *run, Tensor *latents, int *rank, int64_t latent_shape[5]);
+    /* Before a step's velocity, and never part of a captured one: prepares what differs from step to step beside params.
+     * NULL: nothing does. */
+    Status (*begin)(Model *m, Exec *x, const Run *run, int step);
     /* params for step i (host), in the order of the STEP_ names. */
     void (*params)(const Model *m, const Run *run, int step, float params[STEP_PARAMS]);
     /* Called more than once a step, and run once (graph.h): it may leave nothing behind but velocity. What is to be

@@ -203,7 +203,8 @@ static inline Status golden_run_dit(Golden *g, GoldenModel *m) {
     const FluxDit *d = &m->dit;
     DType dt = g->x.dtype;
     int64_t s = GOLDEN_ROWS * GOLDEN_COLS;
-    FluxPrompt p = {.context = exec_new(&g->x, GOLDEN_TEXT, d->d), .pooled = exec_new(&g->x, 1, d->d)};
+    FluxPrompt p = {.context = exec_new(&g->x, GOLDEN_TEXT, d->d), .pooled = exec_new(&g->x, 1, d->d),
+                    .mods = exec_new(&g->x, 1, dit_flux_mod_width(d))};
     Tensor latents = golden_in(g, "latents", dt, s, d->c.in_channels);
     Tensor embeds = golden_in(g, "prompt_embeds", dt, GOLDEN_TEXT, d->c.text_dim);
     Tensor pooled = golden_in(g, "pooled", dt, 1, d->c.pooled_dim);
@@ -215,7 +216,9 @@ static inline Status golden_run_dit(Golden *g, GoldenModel *m) {
     *gv = sched_model_guidance(*gv, dt);
     TRY(dit_flux_rope(d, &g->x, GOLDEN_TEXT, GOLDEN_ROWS, GOLDEN_COLS, &p));
     TRY(dit_flux_prompt(d, &g->x, embeds, pooled, &p));
-    TRY(dit_flux_velocity(d, &g->x, &p, latents, t, guidance, v));
+    TRY(dit_flux_modulate(d, &g->x, &p, t, guidance));
+    p.mod = p.mods;
+    TRY(dit_flux_velocity(d, &g->x, &p, latents, v));
     golden_result(g, "velocity", v);
     return OK;
 }

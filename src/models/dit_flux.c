@@ -138,7 +138,7 @@ Status dit_flux_prompt(const FluxDit *m, Exec *x, Tensor embeds, Tensor pooled, 
     return exec_tap(x, "flux.context_embedder", p->context);
 }
 
-/* --- every step --- */
+/* --- modulation: once for a stretch of steps --- */
 
 static Status embed_scalar(const BlocksMlp *mlp, Exec *x, Tensor y, Tensor t) {
     size_t mark = arena_mark(x->work);
@@ -149,7 +149,7 @@ static Status embed_scalar(const BlocksMlp *mlp, Exec *x, Tensor y, Tensor t) {
     return OK;
 }
 
-/* silu_temb [1, D]: every modulation product starts from it. */
+/* temb [1, D]: timestep, guidance and pooled text. */
 static Status conditioning(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor t, Tensor guidance, Tensor temb) {
     size_t mark = arena_mark(x->work);
     TRY(embed_scalar(&m->time, x, temb, t));
@@ -159,25 +159,59 @@ static Status conditioning(const FluxDit *m, Exec *x, const FluxPrompt *p, Tenso
         TRY(op_add(x, &(Add){.y = temb, .a = temb, .b = g}));
     }
     TRY(op_add(x, &(Add){.y = temb, .a = temb, .b = p->pooled}));
-    TRY(exec_tap(x, "flux.temb", temb));
+    arena_reset(x->work, mark);
+    return exec_tap(x, "flux.temb", temb);
+}
+
+/* Columns of p->mods and p->mod: of stream s of double block i; of single block i; of norm_out. */
+static int64_t double_mod(const FluxDit *m, int i, int s) { return (2 * i + s) * 6 * m->d; }
+static int64_t single_mod(const FluxDit *m, int i) { return double_mod(m, (int)m->c.layers, 0) + i * 3 * m->d; }
+static int64_t out_mod(const FluxDit *m) { return single_mod(m, (int)m->c.single_layers); }
+int64_t dit_flux_mod_width(const FluxDit *m) { return out_mod(m) + 2 * m->d; }
+
+static Status modulate(Exec *x, const FluxPrompt *p, Tensor silu_temb, const Weight *w, int64_t at, const char *site) {
+    exec_site(x, site);
+    return op_linear_rows(x, &(Linear){.y = tensor_slice(p->mods, 1, at, w->w.shape[0]), .x = silu_temb, .w = w});
+}
+
+Status dit_flux_modulate(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor t, Tensor guidance) {
+    size_t mark = arena_mark(x->work);
+    int64_t steps = p->mods.shape[0];
+    Tensor temb = exec_new(x, steps, m->d);
+    TRY(weights_enter(x, WEIGHTS_PART));
+    for (int64_t i = 0; i < steps; i++)
+        TRY(conditioning(m, x, p, tensor_slice(t, 0, i, 1), guidance, tensor_slice(temb, 0, i, 1)));
     TRY(op_act(x, &(Act){.y = temb, .x = temb, .kind = ACT_SILU}));
+    for (int i = 0; i < (int)m->c.layers; i++) {
+        TRY(weights_enter(x, i));
+        for (int s = 0; s < 2; s++)
+            TRY(modulate(x, p, temb, &m->block[i][s].mod, double_mod(m, i, s), "flux.double.mod"));
+        TRY(weights_leave(x, i));
+    }
+    for (int i = 0; i < (int)m->c.single_layers; i++) {
+        TRY(weights_enter(x, (int)m->c.layers + i));
+        TRY(modulate(x, p, temb, &m->single[i].mod, single_mod(m, i), "flux.single.mod"));
+        TRY(weights_leave(x, (int)m->c.layers + i));
+    }
+    TRY(modulate(x, p, temb, &m->mod_out, out_mod(m), "flux.norm_out.mod"));
+    TRY(weights_leave(x, WEIGHTS_PART));
     arena_reset(x->work, mark);
     return OK;
 }
 
-/* i-th chunk of a modulation row [1, n D] as a row [D]. */
-static Tensor chunk(Tensor mod, int64_t d, int i) { return tensor_view(tensor_slice(mod, 1, i * d, d), d); }
+/* --- every step --- */
 
-static Status double_block(const FluxDit *m, Exec *x, const FluxStream stream[2], const FluxPrompt *p, Tensor temb,
-                           Tensor h, int64_t text) {
+/* i-th vector of those that begin at column `at`, as a row [D]. */
+static Tensor chunk(const FluxDit *m, const FluxPrompt *p, int64_t at, int i) {
+    return tensor_view(tensor_slice(p->mod, 1, at + i * m->d, m->d), m->d);
+}
+
+static Status double_block(const FluxDit *m, Exec *x, int block, const FluxPrompt *p, Tensor h, int64_t text) {
     size_t mark = arena_mark(x->work);
     int64_t n = h.shape[0], d = m->d, e = m->c.head_dim;
+    const FluxStream *stream = m->block[block];
     const int64_t start[2] = {0, text}, count[2] = {text, n - text};
-    Tensor mod[2];
-    for (int s = 0; s < 2; s++) {
-        mod[s] = exec_new(x, 1, 6 * d);
-        TRY(op_linear(x, &(Linear){.y = mod[s], .x = temb, .w = &stream[s].mod}));
-    }
+    const int64_t mod[2] = {double_mod(m, block, TEXT), double_mod(m, block, IMAGE)};
     Tensor norm = exec_new(x, n, d);
     size_t inside = arena_mark(x->work);
     Tensor qkv = exec_new(x, n, 3 * d), o = exec_new(x, n, d);
@@ -187,8 +221,8 @@ static Status double_block(const FluxDit *m, Exec *x, const FluxStream stream[2]
 #define SITE(name) exec_site(x, s == IMAGE ? "flux.double.img_" name : "flux.double.txt_" name)
         Tensor qs = ROWS(q), ks = ROWS(k);
         SITE("norm1");
-        TRY(op_ln_modulate(x, &(LnModulate){.y = ROWS(norm), .x = ROWS(h), .shift = chunk(mod[s], d, 0),
-                                            .scale = chunk(mod[s], d, 1), .eps = EPS}));
+        TRY(op_ln_modulate(x, &(LnModulate){.y = ROWS(norm), .x = ROWS(h), .shift = chunk(m, p, mod[s], 0),
+                                            .scale = chunk(m, p, mod[s], 1), .eps = EPS}));
         SITE("qkv");
         TRY(op_linear_many(x, &(LinearMany){.y = {qs, ks, ROWS(v)}, .x = ROWS(norm),
                                             .w = {&stream[s].q, &stream[s].k, &stream[s].v}}));
@@ -206,21 +240,21 @@ static Status double_block(const FluxDit *m, Exec *x, const FluxStream stream[2]
         TRY(op_linear(x, &(Linear){.y = ROWS(norm), .x = ROWS(o), .w = &stream[s].out}));
         SITE("gate1");
         TRY(op_residual_gate(x, &(ResidualGate){.y = ROWS(h), .residual = ROWS(h), .x = ROWS(norm),
-                                                .gate = chunk(mod[s], d, 2)}));
+                                                .gate = chunk(m, p, mod[s], 2)}));
     }
     arena_reset(x->work, inside);
     Tensor ff = exec_new(x, n, 4 * d);
     for (int s = 0; s < 2; s++) {
         SITE("norm2");
-        TRY(op_ln_modulate(x, &(LnModulate){.y = ROWS(norm), .x = ROWS(h), .shift = chunk(mod[s], d, 3),
-                                            .scale = chunk(mod[s], d, 4), .eps = EPS}));
+        TRY(op_ln_modulate(x, &(LnModulate){.y = ROWS(norm), .x = ROWS(h), .shift = chunk(m, p, mod[s], 3),
+                                            .scale = chunk(m, p, mod[s], 4), .eps = EPS}));
         SITE("ff_in");
         TRY(op_linear_gelu(x, &(Linear){.y = ROWS(ff), .x = ROWS(norm), .w = &stream[s].ff_in}));
         SITE("ff_out");
         TRY(op_linear(x, &(Linear){.y = ROWS(norm), .x = ROWS(ff), .w = &stream[s].ff_out}));
         SITE("gate2");
         TRY(op_residual_gate(x, &(ResidualGate){.y = ROWS(h), .residual = ROWS(h), .x = ROWS(norm),
-                                                .gate = chunk(mod[s], d, 5)}));
+                                                .gate = chunk(m, p, mod[s], 5)}));
 #undef SITE
 #undef ROWS
     }
@@ -228,19 +262,18 @@ static Status double_block(const FluxDit *m, Exec *x, const FluxStream stream[2]
     return OK;
 }
 
-static Status single_block(const FluxDit *m, Exec *x, const FluxSingle *b, const FluxPrompt *p, Tensor temb, Tensor h) {
+static Status single_block(const FluxDit *m, Exec *x, int block, const FluxPrompt *p, Tensor h) {
     size_t mark = arena_mark(x->work);
-    int64_t n = h.shape[0], d = m->d, e = m->c.head_dim;
-    Tensor mod = exec_new(x, 1, 3 * d), norm = exec_new(x, n, d);
+    const FluxSingle *b = &m->single[block];
+    int64_t n = h.shape[0], d = m->d, e = m->c.head_dim, mod = single_mod(m, block);
+    Tensor norm = exec_new(x, n, d);
     Tensor wide = exec_new(x, n, 7 * d); /* q, k, v and the MLP before its activation */
     Tensor q = tensor_slice(wide, 1, 0, d), k = tensor_slice(wide, 1, d, d), v = tensor_slice(wide, 1, 2 * d, d);
     Tensor up = tensor_slice(wide, 1, 3 * d, 4 * d);
     Tensor joint = exec_new(x, n, 5 * d); /* attention output beside the MLP: what proj_out takes */
     Tensor attended = tensor_slice(joint, 1, 0, d), mlp = tensor_slice(joint, 1, d, 4 * d);
-    exec_site(x, "flux.single.mod");
-    TRY(op_linear(x, &(Linear){.y = mod, .x = temb, .w = &b->mod}));
     exec_site(x, "flux.single.norm");
-    TRY(op_ln_modulate(x, &(LnModulate){.y = norm, .x = h, .shift = chunk(mod, d, 0), .scale = chunk(mod, d, 1),
+    TRY(op_ln_modulate(x, &(LnModulate){.y = norm, .x = h, .shift = chunk(m, p, mod, 0), .scale = chunk(m, p, mod, 1),
                                         .eps = EPS}));
     exec_site(x, "flux.single.qkv_mlp");
     TRY(op_linear_many_gelu(x, &(LinearManyGelu){.y = {q, k, v, up}, .g = mlp, .x = norm,
@@ -256,41 +289,38 @@ static Status single_block(const FluxDit *m, Exec *x, const FluxSingle *b, const
     exec_site(x, "flux.single.out");
     TRY(op_linear(x, &(Linear){.y = norm, .x = joint, .w = &b->out}));
     exec_site(x, "flux.single.gate");
-    TRY(op_residual_gate(x, &(ResidualGate){.y = h, .residual = h, .x = norm, .gate = chunk(mod, d, 2)}));
+    TRY(op_residual_gate(x, &(ResidualGate){.y = h, .residual = h, .x = norm, .gate = chunk(m, p, mod, 2)}));
     arena_reset(x->work, mark);
     return OK;
 }
 
-Status dit_flux_velocity(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor latents, Tensor t, Tensor guidance,
-                         Tensor velocity) {
+Status dit_flux_velocity(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor latents, Tensor velocity) {
     size_t mark = arena_mark(x->work);
     int64_t text = p->context.shape[0], s = latents.shape[0], d = m->d;
-    Tensor temb = exec_new(x, 1, d), h = exec_new(x, text + s, d);
+    Tensor h = exec_new(x, text + s, d);
     Tensor text_rows = tensor_slice(h, 0, 0, text), image_rows = tensor_slice(h, 0, text, s);
     TRY(weights_enter(x, WEIGHTS_PART));
-    TRY(conditioning(m, x, p, t, guidance, temb));
     TRY(op_copy(x, &(Copy){.y = text_rows, .x = p->context}));
     exec_site(x, "flux.x_embedder");
     TRY(op_linear(x, &(Linear){.y = image_rows, .x = latents, .w = &m->x_in}));
     TRY(exec_tap(x, "flux.x_embedder", image_rows));
     for (int i = 0; i < (int)m->c.layers; i++) {
         TRY(weights_enter(x, i));
-        if (double_block(m, x, m->block[i], p, temb, h, text) != OK) return because(x->error, "flux double block %d", i);
+        if (double_block(m, x, i, p, h, text) != OK) return because(x->error, "flux double block %d", i);
         TRY(weights_leave(x, i));
         TRY(exec_tapf(x, text_rows, "flux.double.%d.text", i));
         TRY(exec_tapf(x, image_rows, "flux.double.%d.image", i));
     }
     for (int i = 0; i < (int)m->c.single_layers; i++) {
         TRY(weights_enter(x, (int)m->c.layers + i));
-        if (single_block(m, x, &m->single[i], p, temb, h) != OK) return because(x->error, "flux single block %d", i);
+        if (single_block(m, x, i, p, h) != OK) return because(x->error, "flux single block %d", i);
         TRY(weights_leave(x, (int)m->c.layers + i));
         TRY(exec_tapf(x, h, "flux.single.%d", i));
     }
-    Tensor mod = exec_new(x, 1, 2 * d), norm = exec_new(x, s, d);
-    TRY(op_linear(x, &(Linear){.y = mod, .x = temb, .w = &m->mod_out}));
+    Tensor norm = exec_new(x, s, d);
     exec_site(x, "flux.norm_out");
-    TRY(op_ln_modulate(x, &(LnModulate){.y = norm, .x = image_rows, .scale = chunk(mod, d, 0), .shift = chunk(mod, d, 1),
-                                        .eps = EPS}));
+    TRY(op_ln_modulate(x, &(LnModulate){.y = norm, .x = image_rows, .scale = chunk(m, p, out_mod(m), 0),
+                                        .shift = chunk(m, p, out_mod(m), 1), .eps = EPS}));
     TRY(exec_tap(x, "flux.norm_out", norm));
     exec_site(x, "flux.proj_out");
     TRY(op_linear(x, &(Linear){.y = velocity, .x = norm, .w = &m->out}));

@@ -36,11 +36,13 @@ typedef struct FluxDit {
     FluxSingle *single;
 } FluxDit;
 
-/* What does not change between the steps of one prompt and size. */
+/* What does not change between the steps of one prompt and size, and the modulation, which no latent touches. */
 typedef struct FluxPrompt {
     Tensor context; /* [T, D]: context_embedder(prompt_embeds) */
     Tensor pooled;  /* [1, D]: text_embedder(pooled) */
     Tensor cos, sin; /* F32 [T + S, head_dim/2]; shared by prompts of one length */
+    Tensor mods;    /* [steps, N]: a row for each step of a stretch of steps */
+    Tensor mod;     /* [1, N]: the row of the step in hand */
 } FluxPrompt;
 
 Status dit_flux_open(const char *folder, FluxDit *out, Error *e);
@@ -51,9 +53,13 @@ void dit_flux_bind(FluxDit *m, Bind *b);
 Status dit_flux_rope(const FluxDit *m, Exec *x, int64_t text, int64_t rows, int64_t cols, FluxPrompt *p);
 /* context and pooled into tensors already allocated in p. embeds [T, text_dim], pooled [1, pooled_dim]. */
 Status dit_flux_prompt(const FluxDit *m, Exec *x, Tensor embeds, Tensor pooled, FluxPrompt *p);
-/* velocity [S, out_channels] from latents [S, in_channels]; t, guidance F32 [1] (guidance unused when the model has no
- * embedder). Taps: flux.temb, flux.x_embedder, flux.double.<i>.text/.image, flux.single.<i>, flux.norm_out. */
-Status dit_flux_velocity(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor latents, Tensor t, Tensor guidance,
-                         Tensor velocity);
+/* N: all modulation vectors of a step side by side: double blocks (text, image), single blocks, norm_out. */
+int64_t dit_flux_mod_width(const FluxDit *m);
+/* p->mods, allocated by the caller, for t F32 [steps]; guidance F32 [1] (unused when the model has no embedder). A third of
+ * the weights are read for it, once for all steps; each row has the bits of a step of its own. Tap: flux.temb, row by row. */
+Status dit_flux_modulate(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor t, Tensor guidance);
+/* velocity [S, out_channels] from latents [S, in_channels], with the modulation p->mod. Taps: flux.x_embedder,
+ * flux.double.<i>.text/.image, flux.single.<i>, flux.norm_out. */
+Status dit_flux_velocity(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor latents, Tensor velocity);
 
 #endif

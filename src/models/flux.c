@@ -18,6 +18,7 @@
 #include <stdlib.h>
 
 enum { CLIP_PART, T5_PART, DIT_PART, VAE_PART };
+enum { STRETCH = 32 }; /* most steps whose modulation is held at once: 2 MB a step at full size */
 
 typedef struct Flux {
     Model base;
@@ -28,6 +29,7 @@ typedef struct Flux {
     VaeKl vae;
     Tokenizer *tok_clip, *tok_t5;
     FluxPrompt prompt[2]; /* positive, negative: of the job in hand */
+    int stretch;          /* first step of the modulation rows that are there; -1: none */
 } Flux;
 
 static const char *const IGNORE_CLIP[] = {"text_projection", "logit_scale", "text_model.embeddings.position_ids",
@@ -222,8 +224,13 @@ static Status encode_one(Flux *f, Exec *x, const Run *run, int which, int part, 
 static Status flux_encode(Model *m, Exec *x, const Run *run) {
     Flux *f = (Flux *)m;
     int passes = run->cfg ? 2 : 1;
-    int64_t text = run->job->max_sequence_length, d = f->dit.d;
+    int64_t text = run->job->max_sequence_length, d = f->dit.d, steps = run->job->steps, n = dit_flux_mod_width(&f->dit);
+    int64_t stretches = (steps + STRETCH - 1) / STRETCH;
+    f->stretch = -1;
     for (int i = 0; i < passes; i++) {
+        /* all stretches of one length, so that they are one problem to the libraries */
+        f->prompt[i].mods = exec_tensor(x, m->dtype, 2, (int64_t[]){(steps + stretches - 1) / stretches, n});
+        f->prompt[i].mod = exec_tensor(x, m->dtype, 2, (int64_t[]){1, n});
         f->prompt[i].context = exec_tensor(x, m->dtype, 2, (int64_t[]){text, d});
         f->prompt[i].pooled = exec_tensor(x, m->dtype, 2, (int64_t[]){1, d});
     }
@@ -268,6 +275,36 @@ static Status flux_noise(Model *m, Exec *x, const Run *run, Tensor *latents, int
     return OK;
 }
 
+/* Modulation of the stretch of steps that begins with this one; beyond the last step it repeats. */
+static Status modulate(Flux *f, Exec *x, const Run *run, int first) {
+    size_t mark = arena_mark(x->work);
+    int64_t n = f->prompt[0].mods.shape[0];
+    float host[STRETCH + 1];
+    for (int i = 0; i < n; i++) {
+        int step = first + i < run->job->steps ? first + i : run->job->steps - 1;
+        host[i] = sched_model_timestep(run->schedule->timesteps[step], f->base.dtype);
+    }
+    host[n] = sched_model_guidance((float)run->job->guidance, f->base.dtype);
+    Tensor all = exec_new_as(x, F32, n + 1);
+    TRY(exec_upload(x, all, host));
+    for (int i = 0; i < (run->cfg ? 2 : 1); i++)
+        TRY(dit_flux_modulate(&f->dit, x, &f->prompt[i], tensor_slice(all, 0, 0, n), tensor_slice(all, 0, n, 1)));
+    f->stretch = first;
+    arena_reset(x->work, mark);
+    return OK;
+}
+
+static Status flux_begin(Model *m, Exec *x, const Run *run, int step) {
+    Flux *f = (Flux *)m;
+    model_enter(x, &m->part[DIT_PART]);
+    if (f->stretch < 0 || step < f->stretch || step >= f->stretch + f->prompt[0].mods.shape[0]) TRY(modulate(f, x, run, step));
+    for (int i = 0; i < (run->cfg ? 2 : 1); i++) {
+        FluxPrompt *p = &f->prompt[i];
+        TRY(op_copy(x, &(Copy){.y = p->mod, .x = tensor_slice(p->mods, 0, step - f->stretch, 1)}));
+    }
+    return OK;
+}
+
 static void flux_params(const Model *m, const Run *run, int step, float params[STEP_PARAMS]) {
     params[STEP_T] = sched_model_timestep(run->schedule->timesteps[step], m->dtype);
     params[STEP_GUIDANCE] = sched_model_guidance((float)run->job->guidance, m->dtype);
@@ -278,11 +315,11 @@ static void flux_params(const Model *m, const Run *run, int step, float params[S
 static Status flux_velocity(Model *m, Exec *x, const Run *run, const StepParams *p, Tensor latents, Tensor velocity) {
     Flux *f = (Flux *)m;
     model_enter(x, &m->part[DIT_PART]);
-    TRY(dit_flux_velocity(&f->dit, x, &f->prompt[0], latents, p->t, p->guidance, velocity));
+    TRY(dit_flux_velocity(&f->dit, x, &f->prompt[0], latents, velocity));
     if (!run->cfg) return OK;
     size_t mark = arena_mark(x->work);
     Tensor negative = exec_new(x, velocity.shape[0], velocity.shape[1]);
-    TRY(dit_flux_velocity(&f->dit, x, &f->prompt[1], latents, p->t, p->guidance, negative));
+    TRY(dit_flux_velocity(&f->dit, x, &f->prompt[1], latents, negative));
     TRY(op_cfg_combine(x, &(CfgCombine){.y = velocity, .pos = velocity, .neg = negative, .scale = p->cfg_scale}));
     arena_reset(x->work, mark);
     return OK;
@@ -315,6 +352,6 @@ const ModelOps MODEL_FLUX = {
     .cfg_formula = "neg + scale (pos - neg)",
     .cfg_off = "off (needs a scale above 1 and a negative prompt)",
     .open = flux_open, .close = flux_close, .title = flux_title, .resolve = flux_resolve, .tokenize = flux_tokenize,
-    .schedule = flux_schedule, .encode = flux_encode, .noise = flux_noise, .params = flux_params,
+    .schedule = flux_schedule, .encode = flux_encode, .noise = flux_noise, .begin = flux_begin, .params = flux_params,
     .velocity = flux_velocity, .advance = flux_advance, .decode = flux_decode,
 };
