@@ -18,7 +18,7 @@
 #include <stdlib.h>
 
 enum { CLIP_PART, T5_PART, DIT_PART, VAE_PART };
-enum { STRETCH = 32 }; /* most steps whose modulation is held at once: 2 MB a step at full size */
+enum { STRETCH = 32 }; /* steps whose modulation there is room for: 2 MB a step at full size */
 
 typedef struct Flux {
     Model base;
@@ -228,8 +228,10 @@ static Status flux_encode(Model *m, Exec *x, const Run *run) {
     int64_t stretches = (steps + STRETCH - 1) / STRETCH;
     f->stretch = -1;
     for (int i = 0; i < passes; i++) {
-        /* all stretches of one length, so that they are one problem to the libraries */
-        f->prompt[i].mods = exec_tensor(x, m->dtype, 2, (int64_t[]){(steps + stretches - 1) / stretches, n});
+        /* All stretches of one length, so that they are one problem to the libraries; room for the longest, so that a job of
+         * other steps finds the rest of its tensors in the same places. */
+        Tensor room = exec_tensor(x, m->dtype, 2, (int64_t[]){STRETCH, n});
+        f->prompt[i].mods = tensor_slice(room, 0, 0, (steps + stretches - 1) / stretches);
         f->prompt[i].mod = exec_tensor(x, m->dtype, 2, (int64_t[]){1, n});
         f->prompt[i].context = exec_tensor(x, m->dtype, 2, (int64_t[]){text, d});
         f->prompt[i].pooled = exec_tensor(x, m->dtype, 2, (int64_t[]){1, d});
