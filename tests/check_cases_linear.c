@@ -37,7 +37,8 @@ static double gelu(double x, DType t, double *room) {
 static void expect_gelu(const Case *c, Buf *y, int64_t i, double want, double lo, double hi, bool keeps) {
     DType t = y->view.dtype, inner = keeps ? F32 : t;
     double room, more, w = gelu(want, inner, &room), a = gelu(lo, inner, &more), b = gelu(hi, inner, &more);
-    if (keeps && c->gpu) room += 0.5 * fabs(want) * fabs(tanh(0.7978845608028654 * (want + 0.044715 * want * want * want))) * 0x1p-11;
+    if (keeps && c->gpu)
+        room += 0.5 * fabs(want) * fabs(tanh(0.7978845608028654 * (want + 0.044715 * want * want * want))) * 0x1p-11;
     double low = fmin(w, fmin(a, b)), high = fmax(w, fmax(a, b));
     if (lo < -0.7518 && hi > -0.7518) low = fmin(low, -0.1700408); /* the only minimum */
     check_between(y, i, check_r(w, t), check_r(low - room, t), check_r(high + room, t));

@@ -205,8 +205,8 @@ static void rows(Rig *r) {
         Linear a = {.y = y, .x = x, .w = &weight};
         const Impl *ways[] = {ops_reference(&r->ops, OP_linear_rows), LINEAR_ROWS_CUDA};
         for (int64_t row = 0; row < m; row++)
-            expect_ok(op_linear(&r->x, &(Linear){.y = tensor_slice(apart, 0, row, 1), .x = tensor_slice(x, 0, row, 1), .w = &weight}),
-                      &r->e);
+            expect_ok(op_linear(&r->x, &(Linear){.y = tensor_slice(apart, 0, row, 1), .x = tensor_slice(x, 0, row, 1),
+                                                 .w = &weight}), &r->e);
         LinearHow how = {.way = LINEAR_ROWS};
         bool taken = false;
         char why[256] = "";
@@ -226,7 +226,8 @@ static void rows(Rig *r) {
 /* --- GELU in the epilogue: other bits on purpose, so only that it runs, near the chain, and how long --- */
 
 static void epilogues(Rig *r) {
-    static const struct { int64_t m, k, n; } SHAPES[] = {{4096, 3072, 12288}, {512, 3072, 12288}, {4608, 3072, 12288}, {512, 128, 512}};
+    static const struct { int64_t m, k, n; } SHAPES[] = {
+        {4096, 3072, 12288}, {512, 3072, 12288}, {4608, 3072, 12288}, {512, 128, 512}};
     for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++) {
         size_t mark = arena_mark(&r->work);
         int64_t m = SHAPES[i].m, k = SHAPES[i].k, n = SHAPES[i].n;
@@ -247,8 +248,8 @@ static void epilogues(Rig *r) {
         expect(off > 0 && far == 0);
         double us[2];
         race(r, ways, OP_linear_gelu, &(Linear){.y = y, .x = x, .w = &weight}, us);
-        printf("gelu M %4lld K %4lld N %5lld: %.1f %% differ, %lld far; %8.1f us chain, %8.1f epilogue\n", (long long)m, (long long)k,
-               (long long)n, 100.0 * (double)off / (double)(m * n), (long long)far, us[0], us[1]);
+        printf("gelu M %4lld K %4lld N %5lld: %.1f %% differ, %lld far; %8.1f us chain, %8.1f epilogue\n", (long long)m,
+               (long long)k, (long long)n, 100.0 * (double)off / (double)(m * n), (long long)far, us[0], us[1]);
         fflush(stdout);
         arena_reset(&r->work, mark);
     }

@@ -35,7 +35,8 @@ static Tensor destination(Tensor src, Transform transform, DType compute) {
 static void add_item(Layout *l, const WeightFiles *f, int row, int at, bool maps) {
     const BindRow *r = &l->bind->rows[row];
     LayoutItem *item = &l->item[l->items++];
-    *item = (LayoutItem){.row = row, .block = r->block, .first = row, .matrix = r->target == BIND_MATRIX, .transform = r->transform};
+    *item = (LayoutItem){.row = row, .block = r->block, .first = row, .matrix = r->target == BIND_MATRIX,
+                         .transform = r->transform};
     while (r->pack && item->first && l->bind->rows[item->first - 1].pack == r->pack) item->first--;
     if (at < 0) return;
     item->src = source(f, r, at);
