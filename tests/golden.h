@@ -204,7 +204,7 @@ static inline Status golden_run_dit(Golden *g, GoldenModel *m) {
     DType dt = g->x.dtype;
     int64_t s = GOLDEN_ROWS * GOLDEN_COLS;
     FluxPrompt p = {.context = exec_new(&g->x, GOLDEN_TEXT, d->d), .pooled = exec_new(&g->x, 1, d->d),
-                    .mods = exec_new(&g->x, 1, dit_flux_mod_width(d))};
+                    .mod = exec_new(&g->x, 1, dit_flux_mod_width(d))};
     Tensor latents = golden_in(g, "latents", dt, s, d->c.in_channels);
     Tensor embeds = golden_in(g, "prompt_embeds", dt, GOLDEN_TEXT, d->c.text_dim);
     Tensor pooled = golden_in(g, "pooled", dt, 1, d->c.pooled_dim);
@@ -216,8 +216,7 @@ static inline Status golden_run_dit(Golden *g, GoldenModel *m) {
     *gv = sched_model_guidance(*gv, dt);
     TRY(dit_flux_rope(d, &g->x, GOLDEN_TEXT, GOLDEN_ROWS, GOLDEN_COLS, &p));
     TRY(dit_flux_prompt(d, &g->x, embeds, pooled, &p));
-    TRY(dit_flux_modulate(d, &g->x, &p, t, guidance));
-    p.mod = p.mods;
+    TRY(dit_flux_modulate(d, &g->x, &p, 1, t, guidance, p.mod));
     TRY(dit_flux_velocity(d, &g->x, &p, latents, v));
     golden_result(g, "velocity", v);
     return OK;

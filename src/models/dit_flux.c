@@ -163,37 +163,37 @@ static Status conditioning(const FluxDit *m, Exec *x, const FluxPrompt *p, Tenso
     return exec_tap(x, "flux.temb", temb);
 }
 
-/* Columns of p->mods and p->mod: of stream s of double block i; of single block i; of norm_out. */
+/* Columns of a modulation row: of stream s of double block i; of single block i; of norm_out. */
 static int64_t double_mod(const FluxDit *m, int i, int s) { return (2 * i + s) * 6 * m->d; }
 static int64_t single_mod(const FluxDit *m, int i) { return double_mod(m, (int)m->c.layers, 0) + i * 3 * m->d; }
 static int64_t out_mod(const FluxDit *m) { return single_mod(m, (int)m->c.single_layers); }
 int64_t dit_flux_mod_width(const FluxDit *m) { return out_mod(m) + 2 * m->d; }
 
-static Status modulate(Exec *x, const FluxPrompt *p, Tensor silu_temb, const Weight *w, int64_t at, const char *site) {
+static Status modulate(Exec *x, Tensor mods, Tensor silu_temb, const Weight *w, int64_t at, const char *site) {
     exec_site(x, site);
-    return op_linear_rows(x, &(Linear){.y = tensor_slice(p->mods, 1, at, w->w.shape[0]), .x = silu_temb, .w = w});
+    return op_linear_rows(x, &(Linear){.y = tensor_slice(mods, 1, at, w->w.shape[0]), .x = silu_temb, .w = w});
 }
 
-Status dit_flux_modulate(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor t, Tensor guidance) {
+Status dit_flux_modulate(const FluxDit *m, Exec *x, const FluxPrompt *p, int prompts, Tensor t, Tensor guidance, Tensor mods) {
     size_t mark = arena_mark(x->work);
-    int64_t steps = p->mods.shape[0];
-    Tensor temb = exec_new(x, steps, m->d);
+    int64_t steps = t.shape[0];
+    Tensor temb = exec_new(x, prompts * steps, m->d);
     TRY(weights_enter(x, WEIGHTS_PART));
-    for (int64_t i = 0; i < steps; i++)
-        TRY(conditioning(m, x, p, tensor_slice(t, 0, i, 1), guidance, tensor_slice(temb, 0, i, 1)));
+    for (int64_t i = 0; i < prompts * steps; i++)
+        TRY(conditioning(m, x, &p[i / steps], tensor_slice(t, 0, i % steps, 1), guidance, tensor_slice(temb, 0, i, 1)));
     TRY(op_act(x, &(Act){.y = temb, .x = temb, .kind = ACT_SILU}));
     for (int i = 0; i < (int)m->c.layers; i++) {
         TRY(weights_enter(x, i));
         for (int s = 0; s < 2; s++)
-            TRY(modulate(x, p, temb, &m->block[i][s].mod, double_mod(m, i, s), "flux.double.mod"));
+            TRY(modulate(x, mods, temb, &m->block[i][s].mod, double_mod(m, i, s), "flux.double.mod"));
         TRY(weights_leave(x, i));
     }
     for (int i = 0; i < (int)m->c.single_layers; i++) {
         TRY(weights_enter(x, (int)m->c.layers + i));
-        TRY(modulate(x, p, temb, &m->single[i].mod, single_mod(m, i), "flux.single.mod"));
+        TRY(modulate(x, mods, temb, &m->single[i].mod, single_mod(m, i), "flux.single.mod"));
         TRY(weights_leave(x, (int)m->c.layers + i));
     }
-    TRY(modulate(x, p, temb, &m->mod_out, out_mod(m), "flux.norm_out.mod"));
+    TRY(modulate(x, mods, temb, &m->mod_out, out_mod(m), "flux.norm_out.mod"));
     TRY(weights_leave(x, WEIGHTS_PART));
     arena_reset(x->work, mark);
     return OK;

@@ -36,13 +36,12 @@ typedef struct FluxDit {
     FluxSingle *single;
 } FluxDit;
 
-/* What does not change between the steps of one prompt and size, and the modulation, which no latent touches. */
+/* What does not change between the steps of one prompt and size, and the modulation of the step in hand. */
 typedef struct FluxPrompt {
     Tensor context; /* [T, D]: context_embedder(prompt_embeds) */
     Tensor pooled;  /* [1, D]: text_embedder(pooled) */
     Tensor cos, sin; /* F32 [T + S, head_dim/2]; shared by prompts of one length */
-    Tensor mods;    /* [steps, N]: a row for each step of a stretch of steps */
-    Tensor mod;     /* [1, N]: the row of the step in hand */
+    Tensor mod;     /* [1, N]: a row that dit_flux_modulate made */
 } FluxPrompt;
 
 Status dit_flux_open(const char *folder, FluxDit *out, Error *e);
@@ -55,9 +54,10 @@ Status dit_flux_rope(const FluxDit *m, Exec *x, int64_t text, int64_t rows, int6
 Status dit_flux_prompt(const FluxDit *m, Exec *x, Tensor embeds, Tensor pooled, FluxPrompt *p);
 /* N: all modulation vectors of a step side by side: double blocks (text, image), single blocks, norm_out. */
 int64_t dit_flux_mod_width(const FluxDit *m);
-/* p->mods, allocated by the caller, for t F32 [steps]; guidance F32 [1] (unused when the model has no embedder). A third of
- * the weights are read for it, once for all steps; each row has the bits of a step of its own. Tap: flux.temb, row by row. */
-Status dit_flux_modulate(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor t, Tensor guidance);
+/* mods [prompts * steps, N], row k * steps + i for p[k] and t[i]; t F32 [steps], guidance F32 [1] (unused when the model has
+ * no embedder). No latent touches it, and a quarter of the weights are read for it: once for all rows here, each of which has
+ * the bits of a step of its own. Tap: flux.temb, row by row. */
+Status dit_flux_modulate(const FluxDit *m, Exec *x, const FluxPrompt *p, int prompts, Tensor t, Tensor guidance, Tensor mods);
 /* velocity [S, out_channels] from latents [S, in_channels], with the modulation p->mod. Taps: flux.x_embedder,
  * flux.double.<i>.text/.image, flux.single.<i>, flux.norm_out. */
 Status dit_flux_velocity(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor latents, Tensor velocity);

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 
 enum { CLIP_PART, T5_PART, DIT_PART, VAE_PART };
-enum { STRETCH = 32 }; /* steps whose modulation there is room for: 2 MB a step at full size */
+enum { MODS = 32 }; /* modulation rows there is room for, a step and prompt each: 2 MB a row at full size */
 
 typedef struct Flux {
     Model base;
@@ -29,7 +29,8 @@ typedef struct Flux {
     VaeKl vae;
     Tokenizer *tok_clip, *tok_t5;
     FluxPrompt prompt[2]; /* positive, negative: of the job in hand */
-    int stretch;          /* first step of the modulation rows that are there; -1: none */
+    Tensor mods;          /* [MODS, N]: modulation of a stretch of steps, prompt by prompt */
+    int first, steps;     /* the stretch; steps 0: none yet */
 } Flux;
 
 static const char *const IGNORE_CLIP[] = {"text_projection", "logit_scale", "text_model.embeddings.position_ids",
@@ -224,15 +225,12 @@ static Status encode_one(Flux *f, Exec *x, const Run *run, int which, int part, 
 static Status flux_encode(Model *m, Exec *x, const Run *run) {
     Flux *f = (Flux *)m;
     int passes = run->cfg ? 2 : 1;
-    int64_t text = run->job->max_sequence_length, d = f->dit.d, steps = run->job->steps, n = dit_flux_mod_width(&f->dit);
-    int64_t stretches = (steps + STRETCH - 1) / STRETCH;
-    f->stretch = -1;
+    int64_t text = run->job->max_sequence_length, d = f->dit.d, n = dit_flux_mod_width(&f->dit);
+    f->mods = exec_tensor(x, m->dtype, 2, (int64_t[]){MODS, n}); /* all of it always: other jobs, the same addresses */
+    Tensor mod = exec_tensor(x, m->dtype, 2, (int64_t[]){2, n});
+    f->steps = 0;
     for (int i = 0; i < passes; i++) {
-        /* All stretches of one length, so that they are one problem to the libraries; room for the longest, so that a job of
-         * other steps finds the rest of its tensors in the same places. */
-        Tensor room = exec_tensor(x, m->dtype, 2, (int64_t[]){STRETCH, n});
-        f->prompt[i].mods = tensor_slice(room, 0, 0, (steps + stretches - 1) / stretches);
-        f->prompt[i].mod = exec_tensor(x, m->dtype, 2, (int64_t[]){1, n});
+        f->prompt[i].mod = tensor_slice(mod, 0, i, 1);
         f->prompt[i].context = exec_tensor(x, m->dtype, 2, (int64_t[]){text, d});
         f->prompt[i].pooled = exec_tensor(x, m->dtype, 2, (int64_t[]){1, d});
     }
@@ -277,21 +275,23 @@ static Status flux_noise(Model *m, Exec *x, const Run *run, Tensor *latents, int
     return OK;
 }
 
-/* Modulation of the stretch of steps that begins with this one; beyond the last step it repeats. */
+/* Modulation of the stretch of steps that begins with this one; beyond the last step it repeats. Stretches are of one length,
+ * so that they are one problem to the libraries. */
 static Status modulate(Flux *f, Exec *x, const Run *run, int first) {
     size_t mark = arena_mark(x->work);
-    int64_t n = f->prompt[0].mods.shape[0];
-    float host[STRETCH + 1];
+    int prompts = run->cfg ? 2 : 1, steps = run->job->steps, most = MODS / prompts, stretches = (steps + most - 1) / most;
+    int n = (steps + stretches - 1) / stretches;
+    float host[MODS + 1];
     for (int i = 0; i < n; i++) {
-        int step = first + i < run->job->steps ? first + i : run->job->steps - 1;
+        int step = first + i < steps ? first + i : steps - 1;
         host[i] = sched_model_timestep(run->schedule->timesteps[step], f->base.dtype);
     }
     host[n] = sched_model_guidance((float)run->job->guidance, f->base.dtype);
     Tensor all = exec_new_as(x, F32, n + 1);
     TRY(exec_upload(x, all, host));
-    for (int i = 0; i < (run->cfg ? 2 : 1); i++)
-        TRY(dit_flux_modulate(&f->dit, x, &f->prompt[i], tensor_slice(all, 0, 0, n), tensor_slice(all, 0, n, 1)));
-    f->stretch = first;
+    TRY(dit_flux_modulate(&f->dit, x, f->prompt, prompts, tensor_slice(all, 0, 0, n), tensor_slice(all, 0, n, 1),
+                          tensor_slice(f->mods, 0, 0, prompts * n)));
+    f->first = first, f->steps = n;
     arena_reset(x->work, mark);
     return OK;
 }
@@ -299,11 +299,9 @@ static Status modulate(Flux *f, Exec *x, const Run *run, int first) {
 static Status flux_begin(Model *m, Exec *x, const Run *run, int step) {
     Flux *f = (Flux *)m;
     model_enter(x, &m->part[DIT_PART]);
-    if (f->stretch < 0 || step < f->stretch || step >= f->stretch + f->prompt[0].mods.shape[0]) TRY(modulate(f, x, run, step));
-    for (int i = 0; i < (run->cfg ? 2 : 1); i++) {
-        FluxPrompt *p = &f->prompt[i];
-        TRY(op_copy(x, &(Copy){.y = p->mod, .x = tensor_slice(p->mods, 0, step - f->stretch, 1)}));
-    }
+    if (step < f->first || step >= f->first + f->steps) TRY(modulate(f, x, run, step));
+    for (int i = 0; i < (run->cfg ? 2 : 1); i++)
+        TRY(op_copy(x, &(Copy){.y = f->prompt[i].mod, .x = tensor_slice(f->mods, 0, i * f->steps + step - f->first, 1)}));
     return OK;
 }
 
