@@ -119,12 +119,12 @@ static Status ask_layouts(Exec *x, const Key *key, const Plan *p, cublasLtMatmul
 }
 
 /* The same for contiguous rows, as far as they do for p's. */
-static Status ask_contiguous(Exec *x, const Key *key, const Plan *p, cublasLtMatmulPreference_t wish, int wanted,
-                             Candidates *out) {
+static Status ask_contiguous(Exec *x, const Key *key, const void *bias, const Plan *p, cublasLtMatmulPreference_t wish,
+                             int wanted, Candidates *out) {
     Key tight = *key;
     Plan plain = {0};
     tight.ldx = key->k, tight.ldy = key->n;
-    Status s = describe(x, &tight, &plain, key->bias ? &tight : NULL); /* its address is nothing to the heuristic */
+    Status s = describe(x, &tight, &plain, bias);
     if (s == OK) s = ask_layouts(x, &tight, &plain, wish, wanted, out);
     plan_drop(x->cuda, &plain);
     int kept = 0;
@@ -134,12 +134,12 @@ static Status ask_contiguous(Exec *x, const Key *key, const Plan *p, cublasLtMat
     return s;
 }
 
-static Status ask(Exec *x, const Key *key, const Plan *p, int wanted, Candidates *out) {
+static Status ask(Exec *x, const Key *key, const void *bias, const Plan *p, int wanted, Candidates *out) {
     cublasLtMatmulPreference_t wish = NULL;
     out->count = 0;
     LT(cublasLtMatmulPreferenceCreate_(&wish));
     Status s = prefer(x, key, wish);
-    if (s == OK && (key->ldx != key->k || key->ldy != key->n)) s = ask_contiguous(x, key, p, wish, wanted, out);
+    if (s == OK && (key->ldx != key->k || key->ldy != key->n)) s = ask_contiguous(x, key, bias, p, wish, wanted, out);
     if (s == OK && !out->count) s = ask_layouts(x, key, p, wish, wanted, out);
     x->cuda->libs.cublasLtMatmulPreferenceDestroy_(wish);
     return s;
@@ -162,7 +162,7 @@ static int32_t behind(int32_t align, int64_t bytes) {
 }
 
 /* How often the reference splits K for every part of a packed weight; 0: not alike, or unknown. */
-static Status common_split(Exec *x, const Key *key, uint32_t *out) {
+static Status common_split(Exec *x, const Key *key, const void *bias, uint32_t *out) {
     int64_t size = (int64_t)dtype_size((DType)key->dtype), at = 0;
     *out = 0;
     for (int i = 0; i < LINEAR_MANY_MAX && key->part[i]; at += key->part[i++]) {
@@ -174,7 +174,7 @@ static Status common_split(Exec *x, const Key *key, uint32_t *out) {
         part.align_w = behind(key->align_w, at * key->k * size);
         part.align_y = behind(key->align_y, at * size);
         if (key->bias) part.align_bias = behind(key->align_bias, at * size);
-        TRY(plan_of(x, &part, key, &p));
+        TRY(plan_of(x, &part, bias ? (const char *)bias + at * size : NULL, &p));
         uint32_t n = splits(x, &p->algo);
         if (i && n != *out) n = 0;
         *out = n;
@@ -183,7 +183,7 @@ static Status common_split(Exec *x, const Key *key, uint32_t *out) {
     return OK;
 }
 
-static Status choose(Exec *x, const Key *key, Plan *p) {
+static Status choose(Exec *x, const Key *key, const void *bias, Plan *p) {
     Candidates found;
     uint32_t split = 0;
     int i = 0;
@@ -192,17 +192,17 @@ static Status choose(Exec *x, const Key *key, Plan *p) {
         Plan *one;
         row.way = LINEAR_FIRST;
         row.m = 1, row.ldx = key->k, row.ldy = key->n;
-        TRY(plan_of(x, &row, key, &one));
+        TRY(plan_of(x, &row, bias, &one));
         found.count = 1;
         found.at[0].algo = one->algo;
         if (!suits(x, p, &found.at[0])) found.count = 0;
     } else if (key->way == LINEAR_PACKED) {
-        TRY(common_split(x, key, &split));
+        TRY(common_split(x, key, bias, &split));
         found.count = 0;
-        if (split) TRY(ask(x, key, p, CANDIDATES, &found));
+        if (split) TRY(ask(x, key, bias, p, CANDIDATES, &found));
         while (i < found.count && splits(x, &found.at[i].algo) != split) i++;
     } else {
-        TRY(ask(x, key, p, 1, &found));
+        TRY(ask(x, key, bias, p, 1, &found));
     }
     p->none = i >= found.count;
     if (p->none && key->way == LINEAR_FIRST)
@@ -213,14 +213,14 @@ static Status choose(Exec *x, const Key *key, Plan *p) {
     return OK;
 }
 
-/* The plan of this problem, made when it is met for the first time. bias: any address. */
+/* The plan of this problem, made when it is met for the first time. bias: NULL, or an address of the key's alignment. */
 static Status plan_of(Exec *x, const Key *key, const void *bias, Plan **out) {
     *out = cuda_plans_find(x->cuda->plans, key, sizeof *key);
     if (*out) return OK;
     Plan *p = calloc(1, sizeof *p);
     if (!p) return fail(x->error, ERR_MEMORY, "out of memory");
-    Status s = describe(x, key, p, key->bias ? bias : NULL);
-    if (s == OK) s = choose(x, key, p);
+    Status s = describe(x, key, p, bias);
+    if (s == OK) s = choose(x, key, bias, p);
     if (s != OK) {
         plan_free(x->cuda, p);
         return s;
