@@ -188,7 +188,7 @@ def ops(g):
     w, bias = (1 + 0.3 * torch.randn(24, generator=g)).to(BF16), (0.2 * torch.randn(24, generator=g)).to(BF16)
     with rounding(BF16, "cpu"):
         n = F.group_norm(x.permute(2, 0, 1)[None], 8, w, bias, 1e-6)[0].permute(1, 2, 0)
-    out["groupnorm"] = ({"x": x, "w": w, "b": bias, "y": n}, {"eps": 1e-6, "groups": 8, "formula": "statistics in f64"})
+    out["groupnorm"] = ({"x": x, "w": w, "b": bias, "y": n}, {"eps": 1e-6, "groups": 8, "formula": "sums in f64, statistics rounded to bf16"})
     out["groupnorm_silu"] = ({"x": x, "w": w, "b": bias, "y": silu(n.contiguous())}, {"eps": 1e-6, "groups": 8})
     return out
 

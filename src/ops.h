@@ -55,10 +55,11 @@ extern "C" {
     X(affine, Affine, 1, 1, 0, 2, EXACT)                                                                 \
     X(to_rgb8, ToRgb8, 1, 1, 0, 0, EXACT)                                                                \
     X(count_nonfinite, CountNonfinite, 1, 1, 0, 0, EXACT)                                                \
-    X(conv2d, Conv2d, 1, 1, 1, 5, BOUNDED)                                                               \
-    X(upsample_conv, Conv2d, 1, 1, 1, 5, BOUNDED)                                                        \
-    X(groupnorm, GroupNorm, 1, 3, 0, 2, BOUNDED)                                                         \
-    X(groupnorm_silu, GroupNorm, 1, 3, 0, 2, BOUNDED)
+    X(self_attention, SelfAttention, 1, 2, 4, 1, BOUNDED)                                                \
+    X(conv2d, Conv2d, 1, 3, 1, 6, BOUNDED)                                                               \
+    X(upsample_conv, Conv2d, 1, 3, 1, 6, BOUNDED)                                                        \
+    X(groupnorm, GroupNorm, 1, 4, 0, 2, BOUNDED)                                                         \
+    X(groupnorm_silu, GroupNorm, 1, 4, 0, 2, BOUNDED)
 
 typedef enum OpId {
 #define X(name, args, no, ni, nw, ns, promise) OP_##name,

@@ -1,4 +1,4 @@
-/* check_cases_attention.c - cases of attention and attention_eager.
+/* check_cases_attention.c - cases of attention, attention_eager and self_attention.
  *
  * The reference is the formula in double. A plain same-precision computation with the contract's roundings is run
  * beside it; its worst error, relative to sum(p |v|), doubled, plus half an ulp of the result and four roundings of
@@ -172,8 +172,129 @@ static void make_attention_eager(Case *c) {
     expect_attention(c, o, &p);
 }
 
+/* --- self_attention --- */
+
+enum { SELF_WEIGHTS = 4 }; /* q, k, v, out */
+
+static Status self_chain(Exec *x, const void *args) {
+    const SelfAttention *a = args;
+    int64_t t = a->x.shape[0], c = a->x.shape[1];
+    Tensor q = exec_new(x, t, c), k = exec_new(x, t, c), v = exec_new(x, t, c), o = exec_new(x, t, c);
+    TRY(op_linear_many(x, &(LinearMany){.y = {q, k, v}, .x = a->x, .w = {a->wq, a->wk, a->wv}, .bias_mode = BIAS_AFTER}));
+    TRY(op_attention(x, &(Attention){.o = tensor_view(o, t, 1, c), .q = tensor_view(q, t, 1, c), .k = tensor_view(k, t, 1, c),
+                                     .v = tensor_view(v, t, 1, c), .scale = a->scale}));
+    TRY(op_linear(x, &(Linear){.y = q, .x = o, .w = a->wo}));
+    return op_add(x, &(Add){.y = a->y, .a = a->residual, .b = q});
+}
+
+/* y[rows,c] = x w^T + b in double; and in f32, rounded once, or (after) before the bias too. */
+static void project(const double *x, const Buf *w, const Buf *b, int64_t rows, int64_t c, double *y) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t n = 0; n < c; n++) {
+            double sum = (double)b->v[n];
+            for (int64_t k = 0; k < c; k++) sum += x[i * c + k] * (double)w->v[n * c + k];
+            y[i * c + n] = sum;
+        }
+}
+
+static void project_f32(const float *x, const Buf *w, const Buf *b, int64_t rows, int64_t c, bool after, DType t, float *y) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t n = 0; n < c; n++) {
+            float sum = 0;
+            for (int64_t k = 0; k < c; k++) sum += x[i * c + k] * w->v[n * c + k];
+            if (after) sum = (float)check_round((double)sum, t);
+            y[i * c + n] = (float)check_r((double)(sum + b->v[n]), t);
+        }
+}
+
+/* The formula in double beside the contract's chain in f32 loops: whatever the association, twice that chain's largest
+ * error may not be passed. The reference's bits are pinned by the chain of ops. */
+static void expect_self_attention(Case *c, Buf *y, const Buf *x, const Buf *residual, Buf *const *w, Buf *const *b, int64_t rows,
+                                  int64_t ch) {
+    int64_t n = rows * ch;
+    DType t = y->view.dtype;
+    double *exact[5], *in = check_alloc(c, (size_t)n * 8), *prob = check_alloc(c, (size_t)rows * 8), worst = 0;
+    float *naive[5], *prob_f = check_alloc(c, (size_t)rows * 4);
+    for (int i = 0; i < 5; i++) exact[i] = check_alloc(c, (size_t)n * 8), naive[i] = check_alloc(c, (size_t)n * 4);
+    for (int64_t i = 0; i < n; i++) in[i] = (double)x->v[i];
+    for (int i = 0; i < 3; i++) {
+        project(in, w[i], b[i], rows, ch, exact[i]);
+        project_f32(x->v, w[i], b[i], rows, ch, true, t, naive[i]);
+    }
+    double scale = 1 / sqrt((double)ch);
+    for (int64_t i = 0; i < rows; i++) {
+        double sum = 0, top = -INFINITY;
+        float sum_f = 0, top_f = -INFINITY;
+        for (int64_t j = 0; j < rows; j++) {
+            double s = 0;
+            float f = 0;
+            for (int64_t d = 0; d < ch; d++) {
+                s += exact[0][i * ch + d] * exact[1][j * ch + d];
+                f += naive[0][i * ch + d] * naive[1][j * ch + d];
+            }
+            prob[j] = s * scale, prob_f[j] = f * (float)scale;
+            top = fmax(top, prob[j]), top_f = fmaxf(top_f, prob_f[j]);
+        }
+        for (int64_t j = 0; j < rows; j++) {
+            sum += prob[j] = exp(prob[j] - top);
+            prob_f[j] = expf(prob_f[j] - top_f);
+            sum_f += prob_f[j];
+            prob_f[j] = (float)check_round((double)prob_f[j], t);
+        }
+        for (int64_t d = 0; d < ch; d++) {
+            double o = 0;
+            float f = 0;
+            for (int64_t j = 0; j < rows; j++) o += prob[j] * exact[2][j * ch + d], f += prob_f[j] * naive[2][j * ch + d];
+            exact[3][i * ch + d] = o / sum;
+            naive[3][i * ch + d] = (float)check_r((double)(f / sum_f), t);
+        }
+    }
+    project(exact[3], w[3], b[3], rows, ch, exact[4]);
+    project_f32(naive[3], w[3], b[3], rows, ch, false, t, naive[4]);
+    for (int64_t i = 0; i < n; i++) {
+        exact[4][i] += (double)residual->v[i];
+        worst = fmax(worst, fabs(check_r((double)naive[4][i] + (double)residual->v[i], t) - exact[4][i]));
+    }
+    for (int64_t i = 0; i < n; i++)
+        check_within(y, i, check_r(exact[4][i], t), 2 * worst + 16 * CHECK_U * fabs(exact[4][i]) + check_half_ulp(exact[4][i], t));
+}
+
+static void make_self_attention(Case *c) {
+    static const int64_t sizes[][2] = {{1, 8}, {16, 32}, {35, 24}, {64, 64}, {77, 128}, {40, 512}};
+    enum { SIZES_SELF = 6 };
+    static const char *const NAMES[][2] = {{"wq", "bq"}, {"wk", "bk"}, {"wv", "bv"}, {"wo", "bo"}};
+    ARGS(SelfAttention);
+    DType t = c->index / SIZES_SELF % 2 ? F32 : BF16;
+    int64_t rows = check_dim(c, sizes[c->index % SIZES_SELF][0], 19), ch = check_dim(c, sizes[c->index % SIZES_SELF][1], 64);
+    Layout layout = check_below(c, 3) ? LAYOUT_DENSE : LAYOUT_PADDED;
+    check_label(c, "%s, %lld pixels of %lld channels, residual %s", dtype_name(t), (long long)rows, (long long)ch,
+                check_layout_name(layout));
+    Buf *x = check_in(c, "x", &a->x, t, LAYOUT_DENSE, SHAPE(rows, ch));
+    Buf *residual = check_in(c, "residual", &a->residual, t, layout, SHAPE(rows, ch)), *y = residual;
+    Buf *w[SELF_WEIGHTS], *b[SELF_WEIGHTS];
+    for (int i = 0; i < SELF_WEIGHTS; i++) {
+        w[i] = check_weight(c, i, t, t, LAYOUT_DENSE, SHAPE(ch, ch));
+        b[i] = check_bias(c, i, t, ch);
+        w[i]->name = NAMES[i][0], b[i]->name = NAMES[i][1];
+        /* scores of deviation 3, a bias that shows */
+        check_fill(c, w[i], 0, (i < 2 ? sqrt(3.0) : 1) / sqrt((double)ch));
+        check_fill(c, b[i], 0.2, 0.5);
+    }
+    a->wq = &c->weight[0], a->wk = &c->weight[1], a->wv = &c->weight[2], a->wo = &c->weight[3];
+    a->scale = (float)(1 / sqrt((double)ch));
+    if (check_below(c, 3) == 0) check_in_place(c, residual, &a->y), check_label(c, ", in place");
+    else y = check_out(c, "y", &a->y, t, layout, SHAPE(rows, ch));
+    if (!c->keeps && y != residual) c->twin = self_chain;
+    c->flops = (double)rows * (double)ch * (8.0 * (double)ch + 4.0 * (double)rows);
+    c->bench = rows * ch > 20000;
+    check_fill(c, x, 0, 1);
+    check_fill(c, residual, 0.5, 1);
+    expect_self_attention(c, y, x, residual, w, b, rows, ch);
+}
+
 const CaseSet CHECK_ATTENTION[] = {
     {OP_attention, SIZE_COUNT * 8, make_attention},
     {OP_attention_eager, SIZE_COUNT * 6, make_attention_eager},
+    {OP_self_attention, 24, make_self_attention},
 };
 const int CHECK_ATTENTION_COUNT = sizeof CHECK_ATTENTION / sizeof *CHECK_ATTENTION;

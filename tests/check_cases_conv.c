@@ -1,7 +1,8 @@
 /* check_cases_conv.c - cases of conv2d, upsample_conv, groupnorm and groupnorm_silu.
  *
  * Judged like the products: fp64 sums with the reach of twice a plain f32 loop's error, then the contract's roundings
- * on both ends of the interval. Of large pictures random pixels are judged. */
+ * on both ends of the interval. Of large pictures random pixels are judged. A variant of upsample_conv that sums taps
+ * first is judged by its own weights, which vae_rewrite.h states to the bit. */
 #include "check.h"
 
 #include <math.h>
@@ -14,8 +15,64 @@ typedef struct Geometry {
     int64_t h, w, cin, cout, k, stride, top, left, bottom, right;
 } Geometry;
 
-static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf *bias, DType round,
-                        const Geometry *g, bool doubled) {
+/* What follows the convolution; NULL: absent. */
+typedef struct After {
+    const Buf *bias, *skip, *skip_bias;
+} After;
+
+/* One output channel of one pixel as a list of taps: sum of x[at + i] * w[i] over `cin` inputs each. */
+typedef struct Piece {
+    int64_t at;
+    const float *w;
+} Piece;
+
+enum { TAPS = 9 };
+
+static int plain_taps(const Geometry *g, bool doubled, const float *weight, int64_t py, int64_t px, int64_t o, Piece *tap) {
+    int n = 0;
+    for (int64_t ky = 0; ky < g->k; ky++)
+        for (int64_t kx = 0; kx < g->k; kx++) {
+            int64_t iy = py * g->stride - g->top + ky, ix = px * g->stride - g->left + kx;
+            if (iy < 0 || ix < 0 || iy >= (doubled ? 2 : 1) * g->h || ix >= (doubled ? 2 : 1) * g->w) continue;
+            if (doubled) iy /= 2, ix /= 2;
+            tap[n++] = (Piece){(iy * g->w + ix) * g->cin, weight + ((o * g->k + ky) * g->k + kx) * g->cin};
+        }
+    return n;
+}
+
+/* Weights of the four phases, [phase, out, 2, 2, in]: the taps that fall on one pixel, summed and rounded. */
+static float *phase_weights(Case *c, const Geometry *g, const float *weight, DType round) {
+    static const int FIRST[2][2] = {{0, 1}, {0, 2}}, LAST[2][2] = {{0, 2}, {1, 2}}; /* [phase][place] */
+    float *out = check_alloc(c, (size_t)(16 * g->cout * g->cin) * sizeof *out), *to = out;
+    for (int phase = 0; phase < 4; phase++)
+        for (int64_t o = 0; o < g->cout; o++)
+            for (int place = 0; place < 4; place++)
+                for (int64_t i = 0; i < g->cin; i++) {
+                    float sum = 0;
+                    for (int x = FIRST[phase % 2][place % 2]; x <= LAST[phase % 2][place % 2]; x++) {
+                        float column = 0;
+                        for (int y = FIRST[phase / 2][place / 2]; y <= LAST[phase / 2][place / 2]; y++)
+                            column += weight[((o * 3 + y) * 3 + x) * g->cin + i];
+                        sum += column;
+                    }
+                    *to++ = (float)check_round((double)sum, round);
+                }
+    return out;
+}
+
+static int phase_taps(const Geometry *g, const float *weight, int64_t py, int64_t px, int64_t o, Piece *tap) {
+    int n = 0;
+    int64_t phase = py % 2 * 2 + px % 2;
+    for (int64_t place = 0; place < 4; place++) {
+        int64_t iy = (py + 1) / 2 - 1 + place / 2, ix = (px + 1) / 2 - 1 + place % 2;
+        if (iy < 0 || ix < 0 || iy >= g->h || ix >= g->w) continue;
+        tap[n++] = (Piece){(iy * g->w + ix) * g->cin, weight + ((phase * g->cout + o) * 4 + place) * g->cin};
+    }
+    return n;
+}
+
+static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const After *f, DType round, const Geometry *g,
+                        bool doubled) {
     int64_t oh = y->view.shape[0], ow = y->view.shape[1], taps = g->k * g->k * g->cin, all = oh * ow, n = all;
     DType t = y->view.dtype;
     while (n > 4 && n * taps * g->cout > 4000000) n = (n + 1) / 2;
@@ -29,26 +86,21 @@ static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf *
            *size = check_alloc(c, (size_t)(n * g->cout) * 8);
     int64_t *pixel = check_alloc(c, (size_t)n * sizeof *pixel);
     for (int64_t i = 0; i < w->n; i++) weight[i] = (float)check_round((double)w->v[i], round);
+    if (c->keeps) weight = phase_weights(c, g, weight, round);
     for (int64_t p = 0; p < n; p++) {
         pixel[p] = n == all ? p : p == 0 ? all - 1 : p == 1 ? 0 : check_below(c, all);
         int64_t py = pixel[p] / ow, px = pixel[p] % ow;
         for (int64_t o = 0; o < g->cout; o++) {
+            Piece tap[TAPS];
+            int count = c->keeps ? phase_taps(g, weight, py, px, o, tap) : plain_taps(g, doubled, weight, py, px, o, tap);
             double sum = 0, magnitude = 0x1p-120;
             float plain = 0;
-            for (int64_t ky = 0; ky < g->k; ky++)
-                for (int64_t kx = 0; kx < g->k; kx++) {
-                    int64_t iy = py * g->stride - g->top + ky, ix = px * g->stride - g->left + kx;
-                    if (iy < 0 || ix < 0 || iy >= (doubled ? 2 : 1) * g->h || ix >= (doubled ? 2 : 1) * g->w)
-                        continue;
-                    if (doubled) iy /= 2, ix /= 2;
-                    const float *xs = x->v + (iy * g->w + ix) * g->cin,
-                                *ws = weight + ((o * g->k + ky) * g->k + kx) * g->cin;
-                    for (int64_t i = 0; i < g->cin; i++) {
-                        double v = (double)xs[i] * (double)ws[i];
-                        sum += v;
-                        magnitude += fabs(v);
-                        plain += xs[i] * ws[i];
-                    }
+            for (int k = 0; k < count; k++)
+                for (int64_t i = 0; i < g->cin; i++) {
+                    float a = x->v[tap[k].at + i], b = tap[k].w[i];
+                    sum += (double)a * (double)b;
+                    magnitude += fabs((double)a * (double)b);
+                    plain += a * b;
                 }
             ref[p * g->cout + o] = sum;
             size[p * g->cout + o] = magnitude;
@@ -58,10 +110,12 @@ static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf *
     double error = 2 * check_naive_error(n * g->cout, ref, naive, size) + 4 * CHECK_U;
     for (int64_t i = 0; i < n * g->cout; i++) {
         int64_t at = pixel[i / g->cout] * g->cout + i % g->cout;
-        double room = error * size[i], value[3];
+        double room = error * size[i], value[3], skip = f->skip ? (double)f->skip->v[at] : 0;
+        if (f->skip_bias) skip = check_r(skip + (double)f->skip_bias->v[i % g->cout], t);
         for (int s = 0; s < 3; s++) {
             value[s] = check_r(s == 1 ? ref[i] : ref[i] + (s - 1) * room, t);
-            if (bias) value[s] = check_r(value[s] + (double)bias->v[i % g->cout], t);
+            if (f->bias) value[s] = check_r(value[s] + (double)f->bias->v[i % g->cout], t);
+            if (f->skip) value[s] = check_r(skip + value[s], t);
         }
         check_between(y, at, value[1], value[0], value[2]);
         if (y->skipped) y->skipped[at] = 0;
@@ -78,12 +132,14 @@ static void make_conv(Case *c) {
                                       {128, 128, 8, 8, 3, 1, 1, 1, 1, 1}};
     static const DType kinds[][3] = {
         {F32, F32, F32}, {BF16, BF16, BF16}, {F32, BF16, F32}, {BF16, F32, BF16}};
-    enum { SHAPES = 11 };
+    enum { SHAPES = 11, OLD = 88 }; /* from OLD on: raw forms and other paths */
     ARGS(Conv2d);
     bool doubled = c->op == OP_upsample_conv;
     Geometry g = shapes[c->index % SHAPES];
-    const DType *kind = kinds[c->index / SHAPES % 4];
-    bool biased = c->index / SHAPES / 4 == 0;
+    int index = c->index % OLD;
+    const DType *kind = kinds[index / SHAPES % 4];
+    bool biased = index / SHAPES / 4 == 0, raw = c->index >= OLD && !check_below(c, 3);
+    bool skipping = c->index >= OLD && !(raw && check_below(c, 2)), skip_biased = skipping && check_below(c, 2);
     g.h = check_dim(c, g.h, 9);
     g.w = check_dim(c, g.w, 9);
     g.cin = check_dim(c, g.cin, 20);
@@ -92,61 +148,72 @@ static void make_conv(Case *c) {
     int64_t scale = doubled ? 2 : 1, oh = (g.h * scale + g.top + g.bottom - g.k) / g.stride + 1;
     int64_t ow = (g.w * scale + g.left + g.right - g.k) / g.stride + 1;
     Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE,
-           ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
-    check_label(c, "%lldx%lld, %lld to %lld channels, kernel %lld stride %lld, %s x %s, %s, x %s y %s",
+           ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, ls = check_below(c, 3) ? LAYOUT_DENSE : LAYOUT_PADDED;
+    check_label(c, "%lldx%lld, %lld to %lld channels, kernel %lld stride %lld, %s x %s, %s%s, x %s y %s",
                 (long long)g.h, (long long)g.w, (long long)g.cin, (long long)g.cout, (long long)g.k,
                 (long long)g.stride, dtype_name(kind[0]), dtype_name(kind[1]), biased ? "bias" : "no bias",
-                check_layout_name(lx), check_layout_name(ly));
+                raw ? " left" : "", check_layout_name(lx), check_layout_name(ly));
     Buf *x = check_in(c, "x", &a->x, kind[0], lx, SHAPE(g.h, g.w, g.cin));
     Buf *w = check_weight(c, 0, kind[1], kind[2], LAYOUT_DENSE, SHAPE(g.cout, g.k, g.k, g.cin));
     Buf *bias = biased ? check_bias(c, 0, kind[0], g.cout) : NULL;
     Buf *y = check_out(c, "y", &a->y, kind[0], ly, SHAPE(oh, ow, g.cout));
+    After f = {.bias = raw ? NULL : bias};
+    if (skipping) {
+        Buf *skip = check_in(c, "skip", &a->skip, kind[0], ls, SHAPE(oh, ow, g.cout));
+        check_fill(c, skip, 0.1, 1.5);
+        check_label(c, ", skip %s%s", check_layout_name(ls), skip_biased ? " with bias" : "");
+        f.skip = skip;
+    }
+    if (skip_biased) {
+        Buf *b = check_in(c, "skip_bias", &a->skip_bias, kind[0], LAYOUT_DENSE, SHAPE(g.cout));
+        check_fill(c, b, 0, 1);
+        f.skip_bias = b;
+    }
     a->w = &c->weight[0];
     a->stride = (int32_t)g.stride;
     a->pad_top = (int32_t)g.top, a->pad_left = (int32_t)g.left;
     a->pad_bottom = (int32_t)g.bottom, a->pad_right = (int32_t)g.right;
+    a->form = raw ? CONV_RAW : CONV_BIAS;
     c->flops = 2.0 * (double)(oh * ow * g.cout) * (double)(g.k * g.k * g.cin);
-    c->bench = c->flops > 1e7 && biased && c->index / SHAPES % 4 < 2;
+    c->bench = c->flops > 1e7 && biased && index / SHAPES % 4 < 2;
     check_fill(c, x, 0.2, 1);
     check_fill(c, w, 0, 1 / sqrt((double)(g.k * g.k * g.cin)));
     if (bias) check_fill(c, bias, 0, 1);
     if (c->index % 6 == 5) x->v[check_below(c, x->n)] = c->index % 4 ? NAN : INFINITY;
-    expect_conv(c, y, x, w, bias, kind[2], &g, doubled);
+    expect_conv(c, y, x, w, &f, kind[2], &g, doubled);
 }
 
 /* --- group norm --- */
 
-/* One group: n = (x - mean) / sqrt(var + eps) in double, and the reach of f32 statistics. */
-static double group_error(const Buf *x, int64_t channels, int64_t first, int64_t count, double eps,
-                          double *mean, double *r) {
-    int64_t pixels = x->n / channels;
-    double sum = 0, square = 0, worst = 0;
+/* A statistic in double, and how far an f32 computation may be from it. */
+typedef struct Reach {
+    double value, room;
+} Reach;
+
+/* Mean and 1/sqrt(var + eps) of v[pixels, channels] over channels first..first+count. */
+static void group_statistics(const double *v, int64_t pixels, int64_t channels, int64_t first, int64_t count, double eps,
+                             Reach *mean, Reach *rstd) {
+    double sum = 0, square = 0, size = 0, total = (double)(pixels * count);
     float plain = 0, plain_square = 0;
     for (int64_t p = 0; p < pixels; p++)
         for (int64_t i = first; i < first + count; i++) {
-            sum += (double)x->v[p * channels + i];
-            plain += x->v[p * channels + i];
+            sum += v[p * channels + i];
+            size += fabs(v[p * channels + i]);
+            plain += (float)v[p * channels + i];
         }
-    double total = (double)(pixels * count);
-    *mean = sum / total;
+    mean->value = sum / total;
     plain /= (float)total;
     for (int64_t p = 0; p < pixels; p++)
         for (int64_t i = first; i < first + count; i++) {
-            double d = (double)x->v[p * channels + i] - *mean;
-            float f = x->v[p * channels + i] - plain;
+            double d = v[p * channels + i] - mean->value;
+            float f = (float)v[p * channels + i] - plain;
             square += d * d;
             plain_square += f * f;
         }
-    *r = 1 / sqrt(square / total + eps);
-    float plain_r = 1 / sqrtf(plain_square / (float)total + (float)eps);
-    for (int64_t p = 0; p < pixels; p++)
-        for (int64_t i = first; i < first + count; i++) {
-            double v = (double)x->v[p * channels + i];
-            double e = fabs((double)((x->v[p * channels + i] - plain) * plain_r) - (v - *mean) * *r);
-            e /= (fabs(v) + fabs(*mean)) * *r;
-            if (isfinite(e) && e > worst) worst = e;
-        }
-    return 2 * worst + 4 * CHECK_U;
+    rstd->value = 1 / sqrt(square / total + eps);
+    double plain_r = (double)(1 / sqrtf(plain_square / (float)total + (float)eps));
+    mean->room = 2 * fabs((double)plain - mean->value) + 4 * CHECK_U * size / total;
+    rstd->room = 2 * fabs(plain_r - rstd->value) + 8 * CHECK_U * rstd->value;
 }
 
 static Status norm_then_silu(Exec *x, const void *args) {
@@ -190,7 +257,12 @@ static void make_groupnorm(Case *c) {
                 check_layout_name(lx));
     Buf *x = check_in(c, "x", &a->x, t, lx, SHAPE(h, w, ch)), *y = x;
     Buf *weight = check_in(c, "w", &a->w, t, LAYOUT_DENSE, SHAPE(ch)),
-        *bias = check_in(c, "b", &a->b, t, LAYOUT_DENSE, SHAPE(ch));
+        *shift = check_in(c, "b", &a->b, t, LAYOUT_DENSE, SHAPE(ch)), *bias = NULL;
+    if (check_below(c, 2)) {
+        bias = check_in(c, "bias", &a->bias, t, LAYOUT_DENSE, SHAPE(ch));
+        check_fill(c, bias, 0, deviation[kind]);
+        check_label(c, ", bias");
+    }
     if (check_below(c, 3) == 0)
         check_in_place(c, x, &a->y), check_label(c, ", in place");
     else
@@ -200,20 +272,40 @@ static void make_groupnorm(Case *c) {
     c->bench = kind == 0 && h * w * ch > 100000;
     check_fill(c, x, mean[kind], deviation[kind]);
     check_fill(c, weight, 1, 0.3);
-    check_fill(c, bias, 0, 0.2);
+    check_fill(c, shift, 0, 0.2);
     if (kind == 3) x->v[check_below(c, x->n)] = NAN;
     bool silu = c->op == OP_groupnorm_silu;
     DType inner = c->keeps ? F32 : t;
     if (silu && t == BF16 && !c->keeps) c->twin = y == x ? NULL : norm_then_silu; /* F32: another exp, not the same bits */
+    double *v = check_alloc(c, (size_t)x->n * sizeof *v);
+    for (int64_t i = 0; i < x->n; i++) {
+        v[i] = (double)x->v[i];
+        if (bias) v[i] = check_r(v[i] + (double)bias->v[i % ch], inner);
+    }
     for (int64_t g = 0; g < s[3]; g++) {
-        double m, r, error = group_error(x, ch, g * count, count, (double)a->eps, &m, &r);
+        Reach m, r;
+        double low[2], high[2], want[2];
+        group_statistics(v, h * w, ch, g * count, count, check_r((double)a->eps, inner), &m, &r);
+        const Reach *both[] = {&m, &r};
+        for (int k = 0; k < 2; k++) {
+            want[k] = check_r(both[k]->value, inner);
+            low[k] = check_r(both[k]->value - both[k]->room, inner);
+            high[k] = check_r(both[k]->value + both[k]->room, inner);
+        }
         for (int64_t p = 0; p < h * w; p++)
             for (int64_t i = g * count; i < (g + 1) * count; i++) {
-                double v = (double)x->v[p * ch + i], n = (v - m) * r, f = (double)weight->v[i],
-                       b = (double)bias->v[i], z[3];
-                double room =
-                    error * (fabs(v) + fabs(m)) * r * fabs(f) + 3 * CHECK_U * (fabs(n * f) + fabs(b));
-                for (int k = 0; k < 3; k++) z[k] = check_r(n * f + b + (k == 1 ? 0 : (k - 1) * room), inner);
+                double z[3] = {INFINITY, 0, -INFINITY};
+                for (int k = 0; k < 5; k++) { /* the middle, then the corners: monotone in either statistic */
+                    double mk = k == 0 ? want[0] : k & 1 ? low[0] : high[0], rk = k == 0 ? want[1] : k < 3 ? low[1] : high[1];
+                    double scale = check_r(rk * (double)weight->v[i], F32);
+                    double offset = check_r((double)shift->v[i] - scale * mk, F32);
+                    double value = v[p * ch + i] * scale + offset, room = 0;
+                    if (inner == F32) room = 3 * CHECK_U * (fabs(v[p * ch + i] * scale) + fabs(offset) + fabs(scale * mk));
+                    if (k == 0) z[1] = check_r(value, inner);
+                    if (k == 0 && isnan(value)) z[0] = z[2] = value;
+                    z[0] = fmin(z[0], check_r(value - room, inner));
+                    z[2] = fmax(z[2], check_r(value + room, inner));
+                }
                 if (silu)
                     expect_silu(y, p * ch + i, z, inner);
                 else
@@ -223,8 +315,8 @@ static void make_groupnorm(Case *c) {
 }
 
 const CaseSet CHECK_CONV[] = {
-    {OP_conv2d, 88, make_conv},
-    {OP_upsample_conv, 88, make_conv},
+    {OP_conv2d, 132, make_conv},
+    {OP_upsample_conv, 132, make_conv},
     {OP_groupnorm, 72, make_groupnorm},
     {OP_groupnorm_silu, 72, make_groupnorm},
 };

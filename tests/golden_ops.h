@@ -109,7 +109,7 @@ static inline Status golden_op_run(Golden *g, const GoldenOp *o, GoldenCount *c)
         break;
     case OP_groupnorm:
     case OP_groupnorm_silu:
-        TRY(op_run(x, o->op, &(GroupNorm){y, in, T("w"), T("b"), eps, (int32_t)golden_meta(g, "groups")}));
+        TRY(op_run(x, o->op, &(GroupNorm){y, in, T("w"), T("b"), T("bias"), eps, (int32_t)golden_meta(g, "groups")}));
         break;
     case OP_pack: {
         y = exec_new(x, in.shape[1] / 2 * (in.shape[2] / 2), 4 * in.shape[0]);

@@ -143,12 +143,12 @@ grep -q ' ln-modulate: mounted on transformer (' .err
 is $? "--explain"
 works "families of lossless keep the bits" "$DITTO" compare a.png b.png
 works "high" ditto -p "a cat" -o c.png --seed 3 --quality high --json
-grep -q '"quality":"high","families":{"transformer":{"linear-gelu-f32":.*"vae":{"groupnorm-silu-f32":' .out &&
+grep -q '"quality":"high","families":{"transformer":{"linear-gelu-f32":.*"vae":{"vae-kl-rewrite":' .out &&
     grep -q '"linear_gelu":{"cpu_f32":[0-9]*}' .out && grep -q '"groupnorm_silu":{"cpu_f32":[0-9]*}' .out
 is $? "the fused kernels and no others ran"
 works "--report of high" ditto -p "a cat" -o f.png --seed 3 --quality high --count 2 --report r.json
 tr -d ' \n\t' <r.json | grep -q '"bits":"notproven(qualityhigh:linear-gelu-f32)"' &&
-    tr -d ' \n\t' <r.json | grep -q '"part":"vae","family":"groupnorm-silu-f32","promise":"BOUNDED","mounted":true}'
+    tr -d ' \n\t' <r.json | grep -q '"part":"vae","family":"vae-kl-rewrite","promise":"BOUNDED","mounted":true}'
 is $? "a report names the families, and no bits are promised"
 "$DITTO" compare a.png c.png >.out 2>.err
 [ $? -eq 1 ] && grep -q '^metadata "quality": "lossless" | "high"' .out
@@ -158,7 +158,7 @@ works "high in f32" "$DITTO" -m "$MODEL" -W 32 -H 16 --steps 1 --max-sequence-le
 grep -q '^note: linear-gelu-f32 stays on the reference path in transformer: flux.double.txt_ff_in: linear_gelu: ' .err
 is $? "a refusal names site and reason"
 works "--dry-run" ditto -p "a cat" -o e.png --quality high --dry-run
-grep -q '^quality        high$' .out && grep -q ' groupnorm-silu-f32: mounted on vae (' .out
+grep -q '^quality        high$' .out && grep -q ' vae-kl-rewrite: mounted on vae (' .out
 is $? "a dry run says what will be mounted"
 refused 2 "linear-gelu-f32 rounds less than the reference does; it needs --quality high" "a family of high" \
     ditto -p x -o e.png --families linear-gelu-f32

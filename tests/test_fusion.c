@@ -45,10 +45,10 @@ static Status told_run(const Impl *real, Exec *x, const void *args) {
 
 static Status told_gelu(Exec *x, const void *args) { return told_run(LINEAR_GELU_F32_CPU, x, args); }
 static Status told_norm(Exec *x, const void *args) { return told_run(LN_MODULATE_FUSED_CPU, x, args); }
-static Status told_group(Exec *x, const void *args) { return told_run(GROUPNORM_SILU_F32_CPU, x, args); }
+static Status told_group(Exec *x, const void *args) { return told_run(VAE_KL_REWRITE_CPU, x, args); }
 static size_t gelu_scratch(const Exec *x, const void *args) { return LINEAR_GELU_F32_CPU->scratch(x, args); }
 static size_t norm_scratch(const Exec *x, const void *args) { return LN_MODULATE_FUSED_CPU->scratch(x, args); }
-static size_t group_scratch(const Exec *x, const void *args) { return GROUPNORM_SILU_F32_CPU->scratch(x, args); }
+static size_t group_scratch(const Exec *x, const void *args) { return VAE_KL_REWRITE_CPU->scratch(x, args); }
 
 static const Impl TOLD_DIT[] = {{OP_linear_gelu, "told", told_gelu, gelu_scratch, told_accepts},
                                 {OP_ln_modulate, "told", told_norm, norm_scratch, told_accepts}};
@@ -150,7 +150,7 @@ static void test_qualities(void) {
     Pipeline *p = pipeline_of(NULL, 0, BF16);
     Picture none = render(p, QUALITY_LOSSLESS, "none"), low = render(p, QUALITY_LOSSLESS, NULL),
             high = render(p, QUALITY_HIGH, NULL), again = render(p, QUALITY_LOSSLESS, NULL),
-            high_again = render(p, QUALITY_HIGH, "all"), one = render(p, QUALITY_HIGH, "groupnorm-silu-f32");
+            high_again = render(p, QUALITY_HIGH, "all"), one = render(p, QUALITY_HIGH, "vae-kl-rewrite");
     expect(none.status == OK && low.status == OK && high.status == OK && again.status == OK);
     expect(none.media.families == 0);
     expect(runs(&none, "transformer", "linear_gelu", "cpu") == runs(&none, "transformer", "linear_gelu", NULL));
@@ -176,7 +176,7 @@ static void test_qualities(void) {
     expect(same_latents(&high_again, &high) && same_pixels(&high_again, &high));
     /* one of the decoder's alone: latents of lossless, another picture */
     expect(same_latents(&one, &low) && !same_pixels(&one, &low) && one.media.families == 1);
-    expect(!pipeline_mounted(p, "vae", "groupnorm-silu-f32"));
+    expect(!pipeline_mounted(p, "vae", "vae-kl-rewrite"));
     plain = none;
     picture_free(&low), picture_free(&high), picture_free(&again), picture_free(&high_again), picture_free(&one);
     pipeline_close(p);
@@ -245,7 +245,7 @@ static void test_probe(void) {
 static void test_f32(void) {
     Pipeline *p = pipeline_of(NULL, 0, F32);
     Picture none = render(p, QUALITY_LOSSLESS, "none"), r = render(p, QUALITY_HIGH, NULL);
-    const FamilyUse *gelu = use_of(&r, "transformer", "linear-gelu-f32"), *group = use_of(&r, "vae", "groupnorm-silu-f32"),
+    const FamilyUse *gelu = use_of(&r, "transformer", "linear-gelu-f32"), *group = use_of(&r, "vae", "vae-kl-rewrite"),
                     *exact = use_of(&r, "transformer", "linear-gelu");
     expect(gelu && gelu->refused && strstr(gelu->why, "flux.double.txt_ff_in: linear_gelu: y is F32, expected BF16"));
     expect(group && group->refused && strstr(group->why, "vae.resnet.norm1: groupnorm_silu: x is F32, expected BF16"));

@@ -8,6 +8,8 @@
 
 #include "core/tensor.h"
 
+struct Weight;
+
 typedef enum AttentionMask { MASK_NONE, MASK_CAUSAL } AttentionMask;
 
 /* o = r(softmax(scale q.k^T) v): the flash form, f32 scores, no rounding between (PyTorch's SDPA). For BF16 the
@@ -18,5 +20,16 @@ typedef struct Attention { Tensor o, q, k, v; float scale; int32_t mask; } Atten
  * s = r(s + bias[h,q,k]), MASK_CAUSAL drops keys after the query, softmax in f32, r, product with v, r.
  * bias [H,Tq,Tk] or absent. Softmax rows are EXACT given the scores. */
 typedef struct AttentionEager { Tensor o, q, k, v, bias; float scale; int32_t mask; } AttentionEager;
+
+/* The mid block of the KL VAEs: one head as wide as the channels, over all pixels. x (normed), residual, y [T,C],
+ * weights [C,C] with biases:
+ *   q, k, v = linear{x, wq / wk / wv, BIAS_AFTER} (PyTorch sees a transposed picture there), o = attention{q, k, v},
+ *   y = r(residual + linear{o, wo, BIAS_FUSED}).
+ * Literally that chain of the table's references. y may alias residual, not x. */
+typedef struct SelfAttention {
+    Tensor y, x, residual;
+    const struct Weight *wq, *wk, *wv, *wo;
+    float scale;
+} SelfAttention;
 
 #endif

@@ -5,7 +5,7 @@
  * a kernel ROW is unrolled, so the copy is kw times the input, not kh * kw times, and the kh kernel rows are kh
  * products over the same copy, shifted by a row. Padding, stride and the x2 upsampling exist in that copy alone.
  * Weights are widened once per call.
- * Easy to get wrong: the bias comes after the first rounding, in every dtype (PyTorch adds it to cuDNN's output);
+ * Easy to get wrong: bias and skip come after the first rounding, in every dtype (PyTorch adds them to cuDNN's output);
  * rows of the copy are packed at the tile's own width, so that rows of a stride-1 tile form one long matrix. */
 #include "kernels/gemm_cpu.h"
 #include "kernels/registry.h"
@@ -26,7 +26,7 @@ typedef struct Plan {
     int64_t tile_y, tile_x, tile_n, copy_rows;
     int up;                              /* log2 of the upsampling */
     int threads;
-    size_t weights, bias, tiles, copy, sum, per_thread, total;
+    size_t weights, bias, skip_bias, tiles, copy, sum, skip, per_thread, total;
 } Plan;
 
 static Plan plan(const Conv2d *a, int up) {
@@ -43,9 +43,11 @@ static Plan plan(const Conv2d *a, int up) {
     p.tile_n = gemm_part(p.out_channels, gemm_ceil(p.out_channels, split));
     p.weights = gemm_piece(&p.total, p.out_channels * p.kh * p.row);
     p.bias = gemm_piece(&p.total, p.out_channels);
+    p.skip_bias = gemm_piece(&p.total, p.out_channels);
     p.tiles = p.total;
     p.copy = gemm_piece(&p.per_thread, p.copy_rows * p.tile_x * p.row);
     p.sum = gemm_piece(&p.per_thread, p.tile_y * p.tile_x * p.tile_n);
+    p.skip = gemm_piece(&p.per_thread, p.tile_n);
     p.total += p.per_thread * (size_t)p.threads;
     return p;
 }
@@ -74,6 +76,12 @@ static Status check(Exec *x, OpId op, const Conv2d *a, int up) {
     if (a->x.dtype != a->y.dtype || (a->x.dtype != F32 && a->x.dtype != BF16))
         return fail(x->error, ERR_MODEL, "%s: %s from %s to %s", name, op_name, dtype_name(a->x.dtype),
                     dtype_name(a->y.dtype));
+    if (a->skip.rank && (!tensor_same_shape(a->skip, a->y) || a->skip.stride[2] != 1 || a->skip.dtype != a->y.dtype))
+        return fail(x->error, ERR_MODEL, "%s: %s: skip must be like the output, channels contiguous", name, op_name);
+    if (a->skip_bias.rank && (!a->skip.rank || tensor_numel(a->skip_bias) != w.shape[0] || !tensor_contiguous(a->skip_bias) ||
+                              !gemm_storage(a->skip_bias.dtype)))
+        return fail(x->error, ERR_MODEL, "%s: %s: skip_bias must be a vector of %lld beside a skip", name, op_name,
+                    (long long)w.shape[0]);
     return OK;
 }
 
@@ -99,19 +107,36 @@ static void unroll_row(const Plan *p, const Conv2d *a, int64_t iy, int64_t x0, i
     }
 }
 
-/* r(r(sum) + bias) of one pixel's channels. */
-static void finish(char *to, DType t, const float *sum, const float *bias, int64_t n) {
+/* What follows the convolution, for the channels of one tile. NULL: absent. */
+typedef struct After {
+    const float *bias, *skip_bias;
+    float *skip; /* one pixel's, widened */
+} After;
+
+/* The contract's c, and skip' + c, of one pixel's channels. */
+static void finish(char *to, DType t, const float *sum, const After *f, int64_t n) {
     if (t == F32) {
         float *y = (float *)(void *)to;
-        for (int64_t i = 0; i < n; i++) y[i] = bias ? sum[i] + bias[i] : sum[i];
+        for (int64_t i = 0; i < n; i++) {
+            float c = f->bias ? sum[i] + f->bias[i] : sum[i];
+            y[i] = !f->skip ? c : f->skip_bias ? f->skip[i] + f->skip_bias[i] + c : f->skip[i] + c;
+        }
         return;
     }
     uint16_t *y = (uint16_t *)(void *)to;
-    for (int64_t i = 0; i < n; i++) y[i] = bf16_from_f32(bias ? bf16_round(sum[i]) + bias[i] : sum[i]);
+    for (int64_t i = 0; i < n; i++) {
+        float c = f->bias ? bf16_round(sum[i]) + f->bias[i] : sum[i];
+        if (f->skip) c = bf16_round(c) + (f->skip_bias ? bf16_round(f->skip[i] + f->skip_bias[i]) : f->skip[i]);
+        y[i] = bf16_from_f32(c);
+    }
 }
 
-static void unit(const Plan *p, const Conv2d *a, const float *weights, const float *bias, int64_t y0, int64_t x0,
-                 int64_t n0, char *scratch) {
+static char *pixel(const Tensor *t, int64_t y, int64_t x, int64_t c) {
+    return (char *)t->data + (y * t->stride[0] + x * t->stride[1] + c) * (int64_t)dtype_size(t->dtype);
+}
+
+static void unit(const Plan *p, const Conv2d *a, const float *weights, const float *bias, const float *skip_bias, int64_t y0,
+                 int64_t x0, int64_t n0, char *scratch) {
     float *copy = (float *)(void *)(scratch + p->copy), *sum = (float *)(void *)(scratch + p->sum);
     int64_t h = gemm_min(p->tile_y, p->out_height - y0), w = gemm_min(p->tile_x, p->out_width - x0);
     int64_t n = gemm_min(p->tile_n, p->out_channels - n0), pitch = w * p->row, ldw = p->kh * p->row;
@@ -122,11 +147,13 @@ static void unit(const Plan *p, const Conv2d *a, const float *weights, const flo
         for (int64_t d = 0; d < p->kh; d++)
             gemm_nt(rows * w, n, p->row, 1, copy + (r * a->stride + d) * pitch, p->row, weights + n0 * ldw + d * p->row,
                     ldw, d ? 1 : 0, sum + r * w * n, n);
-    int64_t size = (int64_t)dtype_size(a->y.dtype);
+    After f = {.bias = bias ? bias + n0 : NULL, .skip_bias = skip_bias ? skip_bias + n0 : NULL,
+               .skip = a->skip.rank ? (float *)(void *)(scratch + p->skip) : NULL};
     for (int64_t r = 0; r < h; r++)
-        for (int64_t i = 0; i < w; i++)
-            finish((char *)a->y.data + ((y0 + r) * a->y.stride[0] + (x0 + i) * a->y.stride[1] + n0) * size, a->y.dtype,
-                   sum + (r * w + i) * n, bias ? bias + n0 : NULL, n);
+        for (int64_t i = 0; i < w; i++) {
+            if (f.skip) gemm_widen(f.skip, pixel(&a->skip, y0 + r, x0 + i, n0), a->skip.dtype, F32, n);
+            finish(pixel(&a->y, y0 + r, x0 + i, n0), a->y.dtype, sum + (r * w + i) * n, &f, n);
+        }
 }
 
 static Status convolve(Exec *x, OpId op, const Conv2d *a, int up) {
@@ -136,17 +163,20 @@ static Status convolve(Exec *x, OpId op, const Conv2d *a, int up) {
     if (!scratch) return fail(x->error, ERR_MEMORY, "%s: no scratch of %zu bytes", ops_info(op)->name, p.total);
     const Weight *w = a->w;
     float *wide = (float *)(void *)(scratch + p.weights), *bias = (float *)(void *)(scratch + p.bias);
+    float *skip_bias = (float *)(void *)(scratch + p.skip_bias);
+    bool biased = w->bias.rank && a->form == CONV_BIAS;
     int64_t filter = p.kh * p.row;
 #pragma omp parallel for schedule(static) num_threads(p.threads)
     for (int64_t i = 0; i < p.out_channels; i++)
         gemm_widen(wide + i * filter, (const char *)w->w.data + (size_t)(i * filter) * dtype_size(w->w.dtype),
                    w->w.dtype, w->round, filter);
-    if (w->bias.rank) gemm_widen(bias, w->bias.data, w->bias.dtype, w->round, p.out_channels);
+    if (biased) gemm_widen(bias, w->bias.data, w->bias.dtype, w->round, p.out_channels);
+    if (a->skip_bias.rank) gemm_widen(skip_bias, a->skip_bias.data, a->skip_bias.dtype, w->round, p.out_channels);
     int64_t across = gemm_ceil(p.out_width, p.tile_x), parts = gemm_ceil(p.out_channels, p.tile_n);
     int64_t units = gemm_ceil(p.out_height, p.tile_y) * across * parts;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(p.threads)
     for (int64_t u = 0; u < units; u++)
-        unit(&p, a, wide, w->bias.rank ? bias : NULL, u / parts / across * p.tile_y, u / parts % across * p.tile_x,
+        unit(&p, a, wide, biased ? bias : NULL, a->skip_bias.rank ? skip_bias : NULL, u / parts / across * p.tile_y, u / parts % across * p.tile_x,
              u % parts * p.tile_n, scratch + p.tiles + p.per_thread * (size_t)gemm_thread());
     return OK;
 }

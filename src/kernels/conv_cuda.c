@@ -1,13 +1,14 @@
 /* conv_cuda.c - CUDA reference of conv.h: conv2d and upsample_conv by cuDNN, channels last.
  *
- * The first configuration of the heuristic, which is PyTorch's, then the bias as an addition of its own: the contract
- * rounds before it. The upsampled picture, and copies of strided or misaligned pictures, live in scratch. F32 multiplies
+ * The first configuration of the heuristic, which is PyTorch's, then one pass of our own for bias and skip: the contract
+ * rounds before them. The upsampled picture, and copies of strided or misaligned pictures, live in scratch. F32 multiplies
  * in f32: engines that round their inputs (TF32) or use transforms (Winograd, FFT) are passed over, although PyTorch
  * allows TF32 in convolutions by default: our f32 mode is the one to measure others against.
  * Easy to get wrong: memory is planned before a GPU is touched, so a plan that wants more than the library workspace
  * (F32: than room for transposed copies of its tensors) is passed over too; a shape left without a plan goes through a
  * plain kernel of ours, correct and slow. */
 #include "kernels/conv_cuda.h"
+#include "kernels/conv_pieces.h"
 #include "kernels/cuda_pieces.h"
 #include "kernels/cuda_plans.h"
 #include "kernels/registry.h"
@@ -122,34 +123,39 @@ static Status check(Exec *x, OpId op, const Conv2d *a, int up) {
     if (a->x.dtype != a->y.dtype || (a->x.dtype != F32 && a->x.dtype != BF16))
         return fail(x->error, ERR_MODEL, "%s: %s from %s to %s", name, op_name, dtype_name(a->x.dtype),
                     dtype_name(a->y.dtype));
+    if (a->skip.rank && (!tensor_same_shape(a->skip, a->y) || a->skip.stride[2] != 1 || a->skip.dtype != a->y.dtype))
+        return fail(x->error, ERR_MODEL, "%s: %s: skip must be like the output, channels contiguous", name, op_name);
+    if (a->skip_bias.rank && (!a->skip.rank || tensor_numel(a->skip_bias) != w->shape[0] ||
+                              !tensor_contiguous(a->skip_bias) || a->skip_bias.dtype != a->y.dtype))
+        return fail(x->error, ERR_MODEL, "%s: %s: skip_bias must be a vector of %lld beside a skip", name, op_name,
+                    (long long)w->shape[0]);
     return OK;
 }
 
 static size_t picture(const Tensor *t, int up) { return tensor_bytes(*t) << 2 * up; }
 static size_t rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
 static bool needs_copy(const Conv2d *a, int up) { return up || !usable(&a->x); }
+static bool skip_copied(const Conv2d *a) { return a->skip.rank && !usable(&a->skip); }
 
 static size_t scratch(const Conv2d *a, int up) {
     Tensor in = a->x;
     in.shape[0] <<= up;
     in.shape[1] <<= up;
     return (needs_copy(a, up) ? rounded(picture(&a->x, up)) : 0) + (usable(&a->y) ? 0 : rounded(picture(&a->y, 0))) +
-           rounded(own_workspace(in, a->w->w, a->y));
+           (skip_copied(a) ? rounded(picture(&a->skip, 0)) : 0) + rounded(own_workspace(in, a->w->w, a->y));
 }
 
-/* A contiguous copy of the picture, each pixel 2^up times in both directions: a copy from a view with strides of 0. */
+static Status fresh(Exec *x, Tensor like, int up, Tensor *out) {
+    const int64_t shape[] = {like.shape[0] << up, like.shape[1] << up, like.shape[2]};
+    *out = arena_tensor(x->scratch, like.dtype, 3, shape);
+    return out->data ? OK : fail(x->error, ERR_MEMORY, "convolution: no scratch of %zu bytes", picture(&like, up));
+}
+
+/* A contiguous copy of the picture, each pixel 2^up times in both directions. */
 static Status spread(Exec *x, Tensor *t, int up) {
-    int64_t y = t->shape[0], w = t->shape[1], c = t->shape[2], n = (int64_t)1 << up;
-    void *at = arena_push(x->scratch, picture(t, up));
-    if (!at) return fail(x->error, ERR_MEMORY, "convolution: no scratch of %zu bytes", picture(t, up));
     Tensor from = *t;
-    from.rank = 5;
-    const int64_t shape[] = {y, n, w, n, c}, stride[] = {t->stride[0], 0, t->stride[1], 0, 1};
-    memcpy(from.shape, shape, sizeof shape);
-    memcpy(from.stride, stride, sizeof stride);
-    TRY(cuda_pieces_op(x, OP_copy, &(Copy){.y = tensor_make(at, t->dtype, 5, shape), .x = from}));
-    *t = tensor_of(at, t->dtype, y << up, w << up, c);
-    return OK;
+    TRY(fresh(x, from, up, t));
+    return up ? conv_pieces_double(x, *t, from) : cuda_pieces_op(x, OP_copy, &(Copy){.y = *t, .x = from});
 }
 
 static Status convolve(Exec *x, OpId op, const Conv2d *args, int up) {
@@ -157,11 +163,12 @@ static Status convolve(Exec *x, OpId op, const Conv2d *args, int up) {
     if (!tensor_numel(args->y)) return OK;
     if (!tensor_numel(args->x)) return fail(x->error, ERR_MODEL, "%s: empty picture", ops_info(op)->name);
     Conv2d a = *args;
+    Tensor bias = a.form == CONV_BIAS ? a.w->bias : (Tensor){0};
     if (needs_copy(args, up)) TRY(spread(x, &a.x, up));
-    if (!usable(&args->y)) a.y = arena_tensor(x->scratch, args->y.dtype, 3, args->y.shape);
-    if (!a.y.data) return fail(x->error, ERR_MEMORY, "%s: no scratch of %zu bytes", ops_info(op)->name, picture(&a.y, 0));
+    if (skip_copied(args)) TRY(spread(x, &a.skip, 0));
+    if (!usable(&args->y)) TRY(fresh(x, args->y, 0, &a.y));
     TRY(product(x, &a));
-    if (a.w->bias.rank) return cuda_pieces_op(x, OP_add, &(Add){.y = args->y, .a = a.y, .b = a.w->bias});
+    if (bias.rank || a.skip.rank) TRY(conv_pieces_post(x, a.y, bias, a.skip, a.skip_bias));
     return usable(&args->y) ? OK : cuda_pieces_op(x, OP_copy, &(Copy){.y = args->y, .x = a.y});
 }
 

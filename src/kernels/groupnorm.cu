@@ -1,23 +1,26 @@
-/* groupnorm.cu - CUDA reference of groupnorm and groupnorm_silu (norm.h), channels last.
+/* groupnorm.cu - CUDA reference of groupnorm and groupnorm_silu (norm.h), channels last, and groupnorm_silu of the family
+ * vae-kl-rewrite (KEEP: no rounding but the last).
  *
  * Three launches. Partial sums: a block takes a chunk of pixels; each thread sums d and d^2 of one vector of channels in
- * f32, where d is the distance from that channel's value at the first pixel, so a large mean costs no digits.
- * Statistics: one block a group merges the chunks of its channels (count, mean, squares) in double. Apply: ((x - mean) *
- * rstd) * w + b. Nothing is atomic and every sum has one order, a function of the shape alone.
+ * f32, where d is the distance from that channel's value at the chunk's first pixel, so a large mean costs no digits; then
+ * neighbouring channels of one group are merged. Statistics: one block a group merges the chunks in double and folds them
+ * with the affine into p and q. Apply: fmaf(p, x', q). Nothing is atomic and every sum has one order, a function of the
+ * shape alone.
  * Easy to get wrong: y may be x, so statistics must be complete before the first element is written; squares of
- * distances above 1.8e19 overflow f32 and give NaN, as in PyTorch. */
+ * distances above 1.8e19 overflow f32 and give NaN, as in PyTorch; SiLU of a rounded BF16 value has the bits of the exact
+ * exponential with the fast one, as long as the division is exact (checked for all 65,536 values). */
 #include "kernels/cuda_rows.cuh"
 #include "kernels/registry.h"
+#include "kernels/vae_rewrite.h"
 
 using rows::load;
-using rows::narrow;
 using rows::r;
 using rows::store;
 using rows::widen;
 
 namespace {
 
-constexpr int THREADS = 256, CHUNKS_MAX = 1024, CHUNK_MIN = 64, APPLY_PIXELS = 8;
+constexpr int THREADS = 256, CHUNKS_MAX = 1024, CHUNK_MIN = 64, UNROLL = 4, APPLY_MAX = 16, APPLY_BLOCKS = 2112;
 
 /* A picture as the kernels walk it: `vectors` of V channels, `wide` of them side by side in a block, which then holds
  * THREADS / wide pixels at a time. */
@@ -25,6 +28,7 @@ struct Walk {
     int64_t pixels, line, width; /* line, pixel: strides in elements; width: pixels of a line */
     int64_t pixel;
     int channels, vectors, wide;
+    int group, slot; /* channels of a group; of the pieces of it that one thread merges */
 };
 
 struct Plan {
@@ -39,7 +43,7 @@ Plan plan_of(const GroupNorm *a) {
     p.chunk = (p.pixels + CHUNKS_MAX - 1) / CHUNKS_MAX;
     if (p.chunk < CHUNK_MIN) p.chunk = CHUNK_MIN;
     p.chunks = (p.pixels + p.chunk - 1) / p.chunk;
-    p.partial = (size_t)(p.chunks * channels) * sizeof(float2);
+    p.partial = (size_t)(p.chunks * channels) * sizeof(float2); /* a slot may be one channel */
     p.channel = (size_t)channels * sizeof(float2);
     return p;
 }
@@ -52,113 +56,196 @@ __device__ inline int64_t pixel_at(const Walk &w, int64_t p) {
     return y * w.line + (p - y * w.width) * w.pixel;
 }
 
-/* partial[chunk][channel] = sum of d, sum of d^2. */
-template <typename T, int V>
-__global__ void __launch_bounds__(THREADS) k_groupnorm_partial(float2 *partial, const T *x, Walk w, int64_t chunk) {
+/* x' of one element. */
+template <typename T, bool KEEP> __device__ inline float biased(float v, float bias) {
+    return KEEP ? v + bias : r<T>(v + bias);
+}
+
+/* What means of partial sums are relative to: x' of the group's first channel at the first pixel. */
+template <typename T, bool KEEP> __device__ inline float base_of(const T *x, const T *bias, int first) {
+    float v = widen<T>(x[first]);
+    return bias ? biased<T, KEEP>(v, widen<T>(bias[first])) : v;
+}
+
+/* partial[chunk][slot] = mean of x' less the group's base, and the sum of squared distances from that mean. */
+template <typename T, int V, bool BIAS, bool KEEP>
+__global__ void __launch_bounds__(THREADS) k_groupnorm_partial(float2 *partial, const T *x, const T *bias, Walk w,
+                                                               int64_t chunk) {
     __shared__ float2 shared[THREADS][V];
     int lane = threadIdx.x / w.wide, lanes = THREADS / w.wide, vector = blockIdx.y * w.wide + threadIdx.x % w.wide;
     bool active = lane < lanes && vector < w.vectors;
-    float sum[V] = {}, square[V] = {};
+    int64_t first = blockIdx.x * chunk, end = first + chunk < w.pixels ? first + chunk : w.pixels;
+    float sum[V] = {}, square[V] = {}, shift[V] = {}, add[V] = {};
     if (active) {
         const T *at = x + vector * V;
-        float shift[V], v[V];
-        load<T, V>(shift, at);
-        int64_t end = (blockIdx.x + 1) * chunk;
-        if (end > w.pixels) end = w.pixels;
-        for (int64_t p = blockIdx.x * chunk + lane; p < end; p += lanes) {
-            load<T, V>(v, at + pixel_at(w, p));
+        load<T, V>(shift, at + pixel_at(w, first));
+#pragma unroll
+        for (int i = 0; BIAS && i < V; i++) {
+            add[i] = widen<T>(bias[vector * V + i]);
+            shift[i] = biased<T, KEEP>(shift[i], add[i]);
+        }
+        auto take = [&](const float *v) {
 #pragma unroll
             for (int i = 0; i < V; i++) {
-                float d = v[i] - shift[i];
+                float d = (BIAS ? biased<T, KEEP>(v[i], add[i]) : v[i]) - shift[i];
                 sum[i] += d;
                 square[i] = fmaf(d, d, square[i]);
             }
+        };
+        int64_t p = first + lane;
+        float v[UNROLL][V];
+        for (; p + (UNROLL - 1) * lanes < end; p += UNROLL * lanes) {
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) load<T, V>(v[u], at + pixel_at(w, p + u * lanes));
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) take(v[u]);
+        }
+        for (; p < end; p += lanes) {
+            load<T, V>(v[0], at + pixel_at(w, p));
+            take(v[0]);
         }
     }
 #pragma unroll
     for (int i = 0; i < V; i++) shared[threadIdx.x][i] = make_float2(sum[i], square[i]);
-    __syncthreads();
-    if (!active || lane) return;
-    for (int l = 1; l < lanes; l++)
+    int half = 1;
+    while (half < lanes) half *= 2;
+    for (half /= 2; half; half /= 2) {
+        __syncthreads();
+        if (!active || lane >= half || lane + half >= lanes) continue;
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            float2 other = shared[threadIdx.x + l * w.wide][i];
+            float2 other = shared[threadIdx.x + half * w.wide][i];
             sum[i] += other.x;
             square[i] += other.y;
+            shared[threadIdx.x][i] = make_float2(sum[i], square[i]);
         }
+    }
+    if (!active || lane) return;
+    double n = (double)(end - first), mean[V];
+    float base = base_of<T, KEEP>(x, BIAS ? bias : nullptr, vector * V / w.group * w.group);
+    int group = vector * V / w.group;
 #pragma unroll
-    for (int i = 0; i < V; i++)
-        partial[(int64_t)blockIdx.x * w.channels + vector * V + i] = make_float2(sum[i], square[i]);
-}
-
-struct Moments {
-    double n, mean, squares;
-};
-
-__device__ inline Moments merge(Moments a, Moments b) {
-    if (b.n == 0) return a;
-    if (a.n == 0) return b;
-    double n = a.n + b.n, delta = b.mean - a.mean;
-    return {n, a.mean + delta * (b.n / n), a.squares + b.squares + delta * delta * (a.n * (b.n / n))};
-}
-
-/* channel[c] = mean and 1/sqrt(var + eps) of c's group, one block a group. */
-template <typename T>
-__global__ void __launch_bounds__(THREADS) k_groupnorm_stats(float2 *channel, const float2 *partial, const T *x,
-                                                             Walk w, int64_t chunk, int64_t chunks, int group, double eps) {
-    __shared__ Moments shared[THREADS];
-    int64_t items = chunks * group;
-    int first = blockIdx.x * group;
-    Moments mine = {0, 0, 0};
-    for (int64_t i = threadIdx.x; i < items; i += THREADS) {
-        int64_t k = i / group;
-        int c = first + (int)(i - k * group);
-        float2 sums = partial[k * w.channels + c];
-        double n = (double)(k + 1 < chunks ? chunk : w.pixels - k * chunk), s = sums.x;
-        mine = merge(mine, {n, widen<T>(x[c]) + s / n, sums.y - s * s / n});
+    for (int i = 0; i < V; i++) {
+        if ((vector * V + i) / w.group != group) {
+            group = (vector * V + i) / w.group;
+            base = base_of<T, KEEP>(x, BIAS ? bias : nullptr, group * w.group);
+        }
+        mean[i] = ((double)shift[i] - base) + sum[i] / n;
     }
-    shared[threadIdx.x] = mine;
+    for (int s = 0; s < V; s += w.slot) {
+        double middle = 0, squares = 0;
+#pragma unroll
+        for (int i = 0; i < V; i++) middle += i >= s && i < s + w.slot ? mean[i] : 0;
+        middle /= w.slot;
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            if (i < s || i >= s + w.slot) continue;
+            double own = square[i] - (double)sum[i] * sum[i] / n, apart = mean[i] - middle;
+            squares += (own < 0 ? 0 : own) + n * apart * apart;
+        }
+        partial[(int64_t)blockIdx.x * (w.channels / w.slot) + (vector * V + s) / w.slot] =
+            make_float2((float)middle, (float)squares);
+    }
+}
+
+/* Over the block, in one order; all threads get the result. */
+__device__ inline double block_sum(double v, double *shared) {
     __syncthreads();
+    shared[threadIdx.x] = v;
     for (int half = THREADS / 2; half; half /= 2) {
-        if (threadIdx.x < half) shared[threadIdx.x] = merge(shared[threadIdx.x], shared[threadIdx.x + half]);
         __syncthreads();
+        if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
     }
-    double var = shared[0].squares / shared[0].n;
-    float2 result = make_float2((float)shared[0].mean, (float)(1.0 / sqrt((var < 0 ? 0 : var) + eps)));
-    for (int c = threadIdx.x; c < group; c += THREADS) channel[first + c] = result;
+    __syncthreads();
+    return shared[0];
 }
 
-template <typename T, int V, bool SILU>
-__global__ void __launch_bounds__(THREADS) k_groupnorm_apply(T *y, Walk to, const T *x, Walk w, const float2 *channel,
-                                                             const T *weight, const T *bias) {
+/* channel[c] = p and q of the contract, one block a group. KEEP: with the bias in q. */
+template <typename T, bool KEEP>
+__global__ void __launch_bounds__(THREADS) k_groupnorm_stats(float2 *channel, const float2 *partial, const T *x, const T *bias,
+                                                             const T *weight, const T *shift, Walk w, int64_t chunk,
+                                                             int64_t chunks, float eps) {
+    __shared__ double shared[THREADS];
+    int first = blockIdx.x * w.group, slots = w.group / w.slot, row = w.channels / w.slot;
+    const float2 *mine = partial + first / w.slot;
+    int64_t items = chunks * slots;
+    double last = (double)((w.pixels - (chunks - 1) * chunk) * w.slot), full = (double)(chunk * w.slot), sum = 0, squares = 0;
+    for (int64_t i = threadIdx.x; i < items; i += THREADS) {
+        int64_t k = i / slots;
+        sum += (k + 1 < chunks ? full : last) * mine[k * row + (i - k * slots)].x;
+    }
+    double count = (double)w.pixels * w.group, mean = block_sum(sum, shared) / count;
+    for (int64_t i = threadIdx.x; i < items; i += THREADS) {
+        int64_t k = i / slots;
+        float2 part = mine[k * row + (i - k * slots)];
+        double apart = part.x - mean;
+        squares += part.y + (k + 1 < chunks ? full : last) * apart * apart;
+    }
+    double var = block_sum(squares, shared) / count + (KEEP ? eps : r<T>(eps));
+    float m = (float)(base_of<T, KEEP>(x, bias, first) + mean), s = (float)(1.0 / sqrt(var));
+    if (!KEEP) m = r<T>(m), s = r<T>(s);
+    for (int c = first + threadIdx.x; c < first + w.group; c += THREADS) {
+        float p = s * widen<T>(weight[c]), q = fmaf(-p, m, widen<T>(shift[c]));
+        if (KEEP && bias) q = fmaf(p, widen<T>(bias[c]), q);
+        channel[c] = make_float2(p, q);
+    }
+}
+
+/* The bits of v / (1 + expf(-v)) for every BF16 v. */
+template <typename T> __device__ inline float silu(float v) { return v / (1.0f + expf(-v)); }
+template <> __device__ inline float silu<__nv_bfloat16>(float v) { return v / (1.0f + __expf(-v)); }
+
+template <typename T, int V, bool SILU, bool BIAS, bool KEEP>
+__global__ void __launch_bounds__(THREADS) k_groupnorm_apply(T *y, Walk to, const T *x, const T *bias, Walk w,
+                                                             const float2 *channel, int each) {
     int lane = threadIdx.x / w.wide, lanes = THREADS / w.wide, vector = blockIdx.y * w.wide + threadIdx.x % w.wide;
     if (lane >= lanes || vector >= w.vectors) return;
-    float mean[V], rstd[V], scale[V], shift[V], v[V];
+    float p[V], q[V], add[V];
 #pragma unroll
     for (int i = 0; i < V; i++) {
         float2 c = channel[vector * V + i];
-        mean[i] = c.x;
-        rstd[i] = c.y;
-        scale[i] = widen<T>(weight[vector * V + i]);
-        shift[i] = widen<T>(bias[vector * V + i]);
+        p[i] = c.x;
+        q[i] = c.y;
+        add[i] = BIAS && !KEEP ? widen<T>(bias[vector * V + i]) : 0.0f;
     }
-    int64_t p = (int64_t)blockIdx.x * lanes * APPLY_PIXELS + lane;
-#pragma unroll 4
-    for (int k = 0; k < APPLY_PIXELS && p < w.pixels; k++, p += lanes) {
-        load<T, V>(v, x + pixel_at(w, p) + vector * V);
+    auto finish = [&](float *v) {
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            v[i] = (v[i] - mean[i]) * rstd[i] * scale[i] + shift[i];
-            if (SILU) {
-                v[i] = r<T>(v[i]);
-                v[i] = v[i] / (1.0f + expf(-v[i]));
-            }
+            if (BIAS && !KEEP) v[i] = r<T>(v[i] + add[i]);
+            v[i] = fmaf(p[i], v[i], q[i]);
+            if (SILU && KEEP) v[i] = __fdividef(v[i], 1.0f + expf(-v[i]));
+            else if (SILU) v[i] = silu<T>(r<T>(v[i]));
         }
-        store<T, V>(y + pixel_at(to, p) + vector * V, v);
+    };
+    int64_t at = (int64_t)blockIdx.x * lanes * each + lane, end = at + (int64_t)lanes * each;
+    if (end > w.pixels) end = w.pixels;
+    float v[UNROLL][V];
+    for (; at + (UNROLL - 1) * lanes < end; at += UNROLL * lanes) {
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) load<T, V>(v[u], x + pixel_at(w, at + u * lanes) + vector * V);
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            finish(v[u]);
+            store<T, V>(y + pixel_at(to, at + u * lanes) + vector * V, v[u]);
+        }
+    }
+    for (; at < end; at += lanes) {
+        load<T, V>(v[0], x + pixel_at(w, at) + vector * V);
+        finish(v[0]);
+        store<T, V>(y + pixel_at(to, at) + vector * V, v[0]);
     }
 }
 
-Walk walk_of(const Tensor &t, int v) {
+int common_divisor(int a, int b) {
+    while (b) {
+        int c = a % b;
+        a = b;
+        b = c;
+    }
+    return a;
+}
+
+Walk walk_of(const Tensor &t, int v, int groups) {
     Walk w = {};
     w.pixels = t.shape[0] * t.shape[1];
     w.width = t.shape[1];
@@ -167,24 +254,40 @@ Walk walk_of(const Tensor &t, int v) {
     w.channels = (int)t.shape[2];
     w.vectors = w.channels / v;
     w.wide = w.vectors < THREADS ? w.vectors : THREADS;
+    w.group = w.channels / groups;
+    w.slot = common_divisor(w.group, v);
     return w;
 }
 
-template <typename T, int V> Status launch(Exec *x, const GroupNorm *a, bool silu, float2 *partial, float2 *channel) {
+template <typename T, int V, bool SILU, bool BIAS, bool KEEP>
+Status launch(Exec *x, const GroupNorm *a, float2 *partial, float2 *channel) {
     Plan p = plan_of(a);
-    Walk w = walk_of(a->x, V), to = walk_of(a->y, V);
+    Walk w = walk_of(a->x, V, a->groups), to = walk_of(a->y, V, a->groups);
     cudaStream_t stream = x->cuda->stream;
-    const T *in = (const T *)a->x.data, *weight = (const T *)a->w.data, *bias = (const T *)a->b.data;
-    T *out = (T *)a->y.data;
+    const T *in = (const T *)a->x.data, *bias = BIAS ? (const T *)a->bias.data : NULL;
     unsigned across = (unsigned)((w.vectors + w.wide - 1) / w.wide);
-    int64_t per_block = (int64_t)(THREADS / w.wide) * APPLY_PIXELS;
-    dim3 blocks((unsigned)((w.pixels + per_block - 1) / per_block), across);
-    k_groupnorm_partial<T, V><<<dim3((unsigned)p.chunks, across), THREADS, 0, stream>>>(partial, in, w, p.chunk);
-    k_groupnorm_stats<T><<<(unsigned)a->groups, THREADS, 0, stream>>>(channel, partial, in, w, p.chunk, p.chunks,
-                                                                     w.channels / a->groups, (double)a->eps);
-    if (silu) k_groupnorm_apply<T, V, true><<<blocks, THREADS, 0, stream>>>(out, to, in, w, channel, weight, bias);
-    else k_groupnorm_apply<T, V, false><<<blocks, THREADS, 0, stream>>>(out, to, in, w, channel, weight, bias);
-    return cuda_launched(x, silu ? "groupnorm_silu" : "groupnorm");
+    int64_t lanes = THREADS / w.wide, each = w.pixels * across / (lanes * APPLY_BLOCKS);
+    each = each < UNROLL ? UNROLL : each > APPLY_MAX ? APPLY_MAX : each / UNROLL * UNROLL;
+    dim3 blocks((unsigned)((w.pixels + lanes * each - 1) / (lanes * each)), across);
+    k_groupnorm_partial<T, V, BIAS, KEEP><<<dim3((unsigned)p.chunks, across), THREADS, 0, stream>>>(partial, in, bias, w,
+                                                                                                    p.chunk);
+    k_groupnorm_stats<T, KEEP><<<(unsigned)a->groups, THREADS, 0, stream>>>(
+        channel, partial, in, bias, (const T *)a->w.data, (const T *)a->b.data, w, p.chunk, p.chunks, a->eps);
+    k_groupnorm_apply<T, V, SILU, BIAS, KEEP><<<blocks, THREADS, 0, stream>>>((T *)a->y.data, to, in, bias, w, channel,
+                                                                              (int)each);
+    return cuda_launched(x, SILU ? "groupnorm_silu" : "groupnorm");
+}
+
+template <typename T, int V> Status choose(Exec *x, const GroupNorm *a, bool silu, float2 *partial, float2 *channel) {
+    if (a->bias.rank) return silu ? launch<T, V, true, true, false>(x, a, partial, channel)
+                                  : launch<T, V, false, true, false>(x, a, partial, channel);
+    return silu ? launch<T, V, true, false, false>(x, a, partial, channel)
+                : launch<T, V, false, false, false>(x, a, partial, channel);
+}
+
+template <int V> Status choose_kept(Exec *x, const GroupNorm *a, float2 *partial, float2 *channel) {
+    return a->bias.rank ? launch<__nv_bfloat16, V, true, true, true>(x, a, partial, channel)
+                        : launch<__nv_bfloat16, V, true, false, true>(x, a, partial, channel);
 }
 
 /* Can a picture be read V channels at a time? */
@@ -208,10 +311,14 @@ Status check(Exec *x, OpId op, const GroupNorm *a) {
     if (a->w.dtype != a->x.dtype || a->b.dtype != a->x.dtype)
         return fail(x->error, ERR_MODEL, "%s: weight %s and bias %s, expected %s as x", name, dtype_name(a->w.dtype),
                     dtype_name(a->b.dtype), dtype_name(a->x.dtype));
+    if (a->bias.rank && (tensor_numel(a->bias) != a->x.shape[2] || !tensor_contiguous(a->bias) || a->bias.dtype != a->x.dtype))
+        return fail(x->error, ERR_MODEL, "%s: bias of %lld elements in %s, expected a vector of %lld in %s", name,
+                    (long long)tensor_numel(a->bias), dtype_name(a->bias.dtype), (long long)a->x.shape[2],
+                    dtype_name(a->x.dtype));
     return OK;
 }
 
-Status normalise(Exec *x, OpId op, const GroupNorm *a) {
+Status normalise(Exec *x, OpId op, const GroupNorm *a, bool keep) {
     TRY(check(x, op, a));
     if (!tensor_numel(a->x)) return OK;
     Plan p = plan_of(a);
@@ -219,24 +326,31 @@ Status normalise(Exec *x, OpId op, const GroupNorm *a) {
     if (!partial || !channel) return fail(x->error, ERR_MEMORY, "%s: no scratch of %zu bytes", ops_info(op)->name, p.partial);
     bool silu = op == OP_groupnorm_silu, bf16 = a->x.dtype == BF16;
     bool wide = vectorable(a->x, bf16 ? 8 : 4) && vectorable(a->y, bf16 ? 8 : 4);
-    if (bf16) return wide ? launch<__nv_bfloat16, 8>(x, a, silu, partial, channel)
-                          : launch<__nv_bfloat16, 1>(x, a, silu, partial, channel);
-    return wide ? launch<float, 4>(x, a, silu, partial, channel) : launch<float, 1>(x, a, silu, partial, channel);
+    if (keep) return wide ? choose_kept<8>(x, a, partial, channel) : choose_kept<1>(x, a, partial, channel);
+    if (bf16) return wide ? choose<__nv_bfloat16, 8>(x, a, silu, partial, channel)
+                          : choose<__nv_bfloat16, 1>(x, a, silu, partial, channel);
+    return wide ? choose<float, 4>(x, a, silu, partial, channel) : choose<float, 1>(x, a, silu, partial, channel);
 }
 
-Status groupnorm_cuda(Exec *x, const void *args) { return normalise(x, OP_groupnorm, (const GroupNorm *)args); }
-Status groupnorm_silu_cuda(Exec *x, const void *args) { return normalise(x, OP_groupnorm_silu, (const GroupNorm *)args); }
+Status groupnorm_cuda(Exec *x, const void *args) { return normalise(x, OP_groupnorm, (const GroupNorm *)args, false); }
+Status groupnorm_silu_cuda(Exec *x, const void *args) {
+    return normalise(x, OP_groupnorm_silu, (const GroupNorm *)args, false);
+}
 
-size_t groupnorm_scratch(const Exec *x, const void *args) {
+} /* namespace */
+
+Status groupnorm_cuda_silu_f32(Exec *x, const void *args) {
+    return normalise(x, OP_groupnorm_silu, (const GroupNorm *)args, true);
+}
+
+size_t groupnorm_cuda_scratch(const Exec *x, const void *args) {
     (void)x;
     Plan p = plan_of((const GroupNorm *)args);
     return rounded(p.partial) + rounded(p.channel);
 }
 
-} /* namespace */
-
 const Impl GROUPNORM_CUDA[] = {
-    {OP_groupnorm, "cuda", groupnorm_cuda, groupnorm_scratch, NULL},
-    {OP_groupnorm_silu, "cuda", groupnorm_silu_cuda, groupnorm_scratch, NULL},
+    {OP_groupnorm, "cuda", groupnorm_cuda, groupnorm_cuda_scratch, NULL},
+    {OP_groupnorm_silu, "cuda", groupnorm_silu_cuda, groupnorm_cuda_scratch, NULL},
 };
 const int GROUPNORM_CUDA_COUNT = sizeof GROUPNORM_CUDA / sizeof *GROUPNORM_CUDA;

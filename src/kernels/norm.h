@@ -45,8 +45,11 @@ typedef enum RopeForm {
  * ROPE_NONE). */
 typedef struct QkNormRopeHead { Tensor yq, yk, q, k, wq, wk, cos, sin; float eps; int32_t rope, form; } QkNormRopeHead;
 
-/* x, y [Y,X,C] channels last; C/groups channels a group, statistics over Y, X and the group; y = r(n * w + b) with
- * w, b [C] of x's dtype. groupnorm_silu (same args): y = r(silu(r(n * w + b))). */
-typedef struct GroupNorm { Tensor y, x, w, b; float eps; int32_t groups; } GroupNorm;
+/* x, y [Y,X,C] channels last; C/groups channels a group, statistics over Y, X and the group of x' = r(x + bias), bias [C]
+ * being what a convolution has left to its reader (CONV_RAW); absent: x' = x. PyTorch's CUDA kernels keep eps and the
+ * statistics in the input's dtype and then fold them in f32 (group_norm_kernel.cu: RowwiseMoments, ComputeFusedParams):
+ *   m = r(mean), s = r(1 / sqrt(var + r(eps))), p = s * w, q = fmaf(-p, m, b); y = r(fmaf(p, x', q))
+ * w, b [C] of x's dtype. groupnorm_silu (same args): y = r(silu(r(fmaf(p, x', q)))). The order of the sums is free. */
+typedef struct GroupNorm { Tensor y, x, w, b, bias; float eps; int32_t groups; } GroupNorm;
 
 #endif

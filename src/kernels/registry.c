@@ -16,6 +16,7 @@ void ops_cpu(Ops *ops) {
     ops_append(ops, ATTENTION_CPU, ATTENTION_CPU_COUNT);
     ops_append(ops, CONV_CPU, CONV_CPU_COUNT);
     ops_append(ops, GROUPNORM_CPU, GROUPNORM_CPU_COUNT);
+    ops_append(ops, SELF_ATTENTION_CPU, SELF_ATTENTION_CPU_COUNT);
 }
 
 size_t ops_cpu_resident(void) {
@@ -26,7 +27,7 @@ size_t ops_cpu_resident(void) {
 
 const Family FAMILIES_CPU[] = {
     {"linear-gelu-f32", BOUNDED, LINEAR_GELU_F32_CPU, 2, "linear + GELU, the product kept in f32"},
-    {"groupnorm-silu-f32", BOUNDED, GROUPNORM_SILU_F32_CPU, 1, "GroupNorm + SiLU, the norm kept in f32"},
+    {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CPU, 3, "KL decoder: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
     {"linear-gelu", EXACT, LINEAR_GELU_FUSED_CPU, 2, "linear + GELU in one pass"},
     {"ln-modulate", EXACT, LN_MODULATE_FUSED_CPU, 1, "LayerNorm + modulation in one pass"},
 };
@@ -35,6 +36,7 @@ const int FAMILIES_CPU_COUNT = sizeof FAMILIES_CPU / sizeof *FAMILIES_CPU;
 #ifdef HAVE_CUDA
 const Family FAMILIES_CUDA[] = {
     {"linear-gelu-f32", BOUNDED, LINEAR_GELU_F32_CUDA, 2, "linear + GELU, the product kept in f32"},
+    {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CUDA, 3, "KL decoder: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
     {"linear-packed", EXACT, LINEAR_PACKED_CUDA, 2, "products of one input as one"},
     {"linear-rows", EXACT, LINEAR_ROWS_CUDA, 1, "rows of all steps in one product"},
 };
@@ -62,5 +64,6 @@ void ops_cuda(Ops *ops) {
     ops_append(ops, ATTENTION_CUDA, ATTENTION_CUDA_COUNT);
     ops_append(ops, CONV_CUDA, CONV_CUDA_COUNT);
     ops_append(ops, GROUPNORM_CUDA, GROUPNORM_CUDA_COUNT);
+    ops_append(ops, SELF_ATTENTION_CUDA, SELF_ATTENTION_CUDA_COUNT);
 #endif
 }

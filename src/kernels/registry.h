@@ -25,7 +25,8 @@ extern const int FAMILIES_CPU_COUNT;
 /* The families of the CPU table or of the CUDA table (none in a build without CUDA). */
 const Family *registry_families(bool cuda, int *count);
 
-extern const Impl LN_MODULATE_FUSED_CPU[], LINEAR_GELU_FUSED_CPU[], LINEAR_GELU_F32_CPU[], GROUPNORM_SILU_F32_CPU[];
+extern const Impl LN_MODULATE_FUSED_CPU[], LINEAR_GELU_FUSED_CPU[], LINEAR_GELU_F32_CPU[], VAE_KL_REWRITE_CPU[];
+extern const int VAE_KL_REWRITE_CPU_COUNT;
 
 extern const Impl ELEMENTWISE_CPU[];
 extern const int ELEMENTWISE_CPU_COUNT;
@@ -41,6 +42,8 @@ extern const Impl CONV_CPU[];
 extern const int CONV_CPU_COUNT;
 extern const Impl GROUPNORM_CPU[];
 extern const int GROUPNORM_CPU_COUNT;
+extern const Impl SELF_ATTENTION_CPU[];
+extern const int SELF_ATTENTION_CPU_COUNT;
 
 #ifdef HAVE_CUDA
 extern const Family FAMILIES_CUDA[];
@@ -61,6 +64,9 @@ extern const Impl CONV_CUDA[];
 extern const int CONV_CUDA_COUNT;
 extern const Impl GROUPNORM_CUDA[];
 extern const int GROUPNORM_CUDA_COUNT;
+extern const Impl SELF_ATTENTION_CUDA[];
+extern const int SELF_ATTENTION_CUDA_COUNT;
+extern const Impl VAE_KL_REWRITE_CUDA[];
 #endif
 
 #ifdef __cplusplus

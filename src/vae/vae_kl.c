@@ -104,7 +104,8 @@ static Conv2d conv3(Tensor y, Tensor x, const Weight *w) {
 
 static Conv2d conv1(Tensor y, Tensor x, const Weight *w) { return (Conv2d){.y = y, .x = x, .w = w, .stride = 1}; }
 
-/* y = (shortcut(in)) + conv2(silu(norm2(conv1(silu(norm1(in)))))). */
+/* y = shortcut(in) + conv2(silu(norm2(conv1(silu(norm1(in)))))). The biases of conv1 and of the shortcut are added by the
+ * op that reads them: on a GPU a pass over the picture less. */
 static Status resnet(const VaeKl *v, Exec *x, const VaeResnet *r, Tensor y, Tensor in) {
     size_t mark = arena_mark(x->work);
     int64_t h = in.shape[0], w = in.shape[1];
@@ -114,19 +115,23 @@ static Status resnet(const VaeKl *v, Exec *x, const VaeResnet *r, Tensor y, Tens
     TRY(op_groupnorm_silu(x, &(GroupNorm){.y = a, .x = in, .w = r->norm1_w, .b = r->norm1_b, .eps = EPS,
                                           .groups = groups}));
     Conv2d c = conv3(b, a, &r->conv1);
+    c.form = CONV_RAW;
     TRY(op_conv2d(x, &c));
     exec_site(x, "vae.resnet.norm2");
-    TRY(op_groupnorm_silu(x, &(GroupNorm){.y = b, .x = b, .w = r->norm2_w, .b = r->norm2_b, .eps = EPS,
-                                          .groups = groups}));
-    c = conv3(y, b, &r->conv2);
-    TRY(op_conv2d(x, &c));
-    Tensor skip = in;
+    TRY(op_groupnorm_silu(x, &(GroupNorm){.y = b, .x = b, .w = r->norm2_w, .b = r->norm2_b, .bias = r->conv1.bias,
+                                          .eps = EPS, .groups = groups}));
+    Tensor skip = in, skip_bias = {0};
     if (r->shortcut.w.rank) {
-        c = conv1(b, in, &r->shortcut);
+        skip = tensor_view(tensor_slice(tensor_view(a, h * w * r->in), 0, 0, h * w * r->out), h, w, r->out);
+        if (r->out > r->in) skip = exec_new(x, h, w, r->out);
+        skip_bias = r->shortcut.bias;
+        c = conv1(skip, in, &r->shortcut);
+        c.form = CONV_RAW;
         TRY(op_conv2d(x, &c));
-        skip = b;
     }
-    TRY(op_add(x, &(Add){.y = y, .a = skip, .b = y}));
+    c = conv3(y, b, &r->conv2);
+    c.skip = skip, c.skip_bias = skip_bias;
+    TRY(op_conv2d(x, &c));
     arena_reset(x->work, mark);
     return OK;
 }
@@ -134,16 +139,16 @@ static Status resnet(const VaeKl *v, Exec *x, const VaeResnet *r, Tensor y, Tens
 /* y = in + to_out(attention(groupnorm(in))), one head as wide as the channels. */
 static Status mid_attention(const VaeKl *v, Exec *x, Tensor y, Tensor in) {
     size_t mark = arena_mark(x->work);
-    int64_t t = in.shape[0] * in.shape[1], c = in.shape[2];
-    Tensor n = exec_new(x, t, c), q = exec_new(x, t, c), k = exec_new(x, t, c), val = exec_new(x, t, c);
+    int64_t h = in.shape[0], w = in.shape[1], c = in.shape[2];
+    Tensor n = exec_new(x, h, w, c);
     exec_site(x, "vae.attention.norm");
-    TRY(op_groupnorm(x, &(GroupNorm){.y = tensor_view(n, in.shape[0], in.shape[1], c), .x = in, .w = v->attn_norm_w,
-                                     .b = v->attn_norm_b, .eps = EPS, .groups = (int)v->c.groups}));
-    TRY(op_linear_many(x, &(LinearMany){.y = {q, k, val}, .x = n, .w = {&v->attn_q, &v->attn_k, &v->attn_v}}));
-    TRY(op_attention(x, &(Attention){.o = tensor_split(n, c), .q = tensor_split(q, c), .k = tensor_split(k, c),
-                                     .v = tensor_split(val, c), .scale = (float)(1.0 / sqrt((double)c))}));
-    TRY(op_linear(x, &(Linear){.y = q, .x = n, .w = &v->attn_out}));
-    TRY(op_add(x, &(Add){.y = y, .a = tensor_view(q, in.shape[0], in.shape[1], c), .b = in}));
+    TRY(op_groupnorm(x, &(GroupNorm){.y = n, .x = in, .w = v->attn_norm_w, .b = v->attn_norm_b, .eps = EPS,
+                                     .groups = (int)v->c.groups}));
+    exec_site(x, "vae.attention");
+    TRY(op_self_attention(x, &(SelfAttention){.y = tensor_view(y, h * w, c), .x = tensor_view(n, h * w, c),
+                                              .residual = tensor_view(in, h * w, c), .wq = &v->attn_q, .wk = &v->attn_k,
+                                              .wv = &v->attn_v, .wo = &v->attn_out,
+                                              .scale = (float)(1.0 / sqrt((double)c))}));
     arena_reset(x->work, mark);
     return OK;
 }
@@ -202,6 +207,7 @@ Status vae_kl_decode(const VaeKl *v, Exec *x, Tensor z, Tensor picture) {
             turn ^= 1;
             next = STAGE(h, w, channels);
             conv = conv3(next, at, &v->upsample[i]);
+            exec_site(x, "vae.upsample");
             TRY(op_upsample_conv(x, &conv));
             at = next;
         }
