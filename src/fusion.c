@@ -130,10 +130,9 @@ static size_t furnish(OpId op, Args *a, Weight w[LINEAR_MANY_MAX], Arena *arena)
 /* Runs the variant on a few rows of the site's shape in memory of its own: what guards cannot know (a library without a
  * plan, a kernel that does not start) shows here, before anything of the job ran. */
 static Status run_probe(const Fusion *f, const Impl *impl, const Site *site, const Exec *device_exec, Error *why) {
-    Args a = site->args;
+    Args a = slice_small(site->op, &site->args, PROBE_ROWS);
     Weight w[LINEAR_MANY_MAX];
     Arena work = {0}, scratch = {0};
-    if (slice_rowwise(site->op) && slice_rows(&a) > PROBE_ROWS) a = slice_cut(site->op, &a, 0, PROBE_ROWS);
     Args counted = a;
     TRY(arena_open(&work, device_exec->device, "probe", furnish(site->op, &counted, w, NULL), why));
     furnish(site->op, &a, w, &work);

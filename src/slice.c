@@ -48,6 +48,20 @@ Args slice_cut(OpId op, const Args *a, int64_t start, int64_t count) {
     return cut;
 }
 
+Args slice_small(OpId op, const Args *a, int64_t rows) {
+    const Tensor *y = &a->tensor[0], *x = &a->tensor[1];
+    if (op == OP_upsample_conv) {
+        Args small = *a;
+        if (x->shape[0] <= rows || y->shape[0] != 2 * x->shape[0]) return small;
+        small = slice_cut(op, a, 0, 2 * rows);
+        small.tensor[1].shape[0] = rows;
+        return small;
+    }
+    bool picture = op == OP_groupnorm || op == OP_groupnorm_silu || op == OP_self_attention ||
+                   (op == OP_conv2d && x->shape[0] == y->shape[0]);
+    return (slice_rowwise(op) || picture) && slice_rows(a) > rows ? slice_cut(op, a, 0, rows) : *a;
+}
+
 size_t slice_span(Tensor t) {
     int64_t last = 0;
     for (int d = 0; d < t.rank; d++) {

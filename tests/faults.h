@@ -422,25 +422,62 @@ static Status groupnorm_eps(Exec *x, const void *args) {
     a.eps = 1e-2f;
     return faults_call(x, OP_groupnorm, &a);
 }
-static Status groupnorm_silu_at_once(Exec *x, const void *args) {
-    const GroupNorm *a = args;
+/* x' of the contract. */
+static float groupnorm_input(const GroupNorm *a, int64_t i) {
+    float v = faults_get(a->x, i);
+    return a->bias.rank ? r(a->x, v + faults_get(a->bias, i % a->x.shape[2])) : v;
+}
+/* groupnorm, and with silu its activation, with the statistics rounded or not and the value before SiLU rounded or not. */
+static void groupnorm_by_hand(const GroupNorm *a, bool statistics, bool silu, bool inner) {
     int64_t c = a->x.shape[2], pixels = a->x.shape[0] * a->x.shape[1], per = c / a->groups;
-    (void)x;
     for (int64_t g = 0; g < a->groups; g++) {
         double sum = 0, square = 0, n = (double)(pixels * per);
         for (int64_t p = 0; p < pixels; p++)
-            for (int64_t k = g * per; k < (g + 1) * per; k++) sum += (double)faults_get(a->x, p * c + k);
+            for (int64_t k = g * per; k < (g + 1) * per; k++) sum += (double)groupnorm_input(a, p * c + k);
         for (int64_t p = 0; p < pixels; p++)
-            for (int64_t k = g * per; k < (g + 1) * per; k++) square += pow((double)faults_get(a->x, p * c + k) - sum / n, 2);
-        double s = 1 / sqrt(square / n + (double)a->eps);
+            for (int64_t k = g * per; k < (g + 1) * per; k++) square += pow((double)groupnorm_input(a, p * c + k) - sum / n, 2);
+        float m = (float)(sum / n), s = (float)(1 / sqrt(square / n + (double)r(a->x, a->eps)));
+        if (statistics) m = r(a->x, m), s = r(a->x, s);
         for (int64_t p = 0; p < pixels; p++)
             for (int64_t k = g * per; k < (g + 1) * per; k++) {
-                float v = (float)(((double)faults_get(a->x, p * c + k) - sum / n) * s * (double)faults_get(a->w, k) +
-                                  (double)faults_get(a->b, k));
-                faults_set(a->y, p * c + k, v / (1 + expf(-v)));
+                float scale = s * faults_get(a->w, k), v = fmaf(scale, groupnorm_input(a, p * c + k),
+                                                                fmaf(-scale, m, faults_get(a->b, k)));
+                if (inner) v = r(a->x, v);
+                faults_set(a->y, p * c + k, silu ? v / (1 + expf(-v)) : v);
             }
     }
+}
+static Status groupnorm_silu_at_once(Exec *x, const void *args) {
+    (void)x;
+    groupnorm_by_hand(args, true, true, false);
     return OK;
+}
+static Status groupnorm_statistics(Exec *x, const void *args) {
+    (void)x;
+    groupnorm_by_hand(args, false, false, false);
+    return OK;
+}
+static Status groupnorm_silu_statistics(Exec *x, const void *args) {
+    (void)x;
+    groupnorm_by_hand(args, false, true, true);
+    return OK;
+}
+/* self_attention's chain with another attention or another way to add the biases of q, k, v. */
+static Status self_attention_by_hand(Exec *x, const SelfAttention *a, Status (*attention)(Exec *, const void *), int32_t mode) {
+    int64_t t = a->x.shape[0], c = a->x.shape[1];
+    Tensor q = exec_new(x, t, c), k = exec_new(x, t, c), v = exec_new(x, t, c), o = exec_new(x, t, c);
+    TRY(faults_call(x, OP_linear_many, &(LinearMany){.y = {q, k, v}, .x = a->x, .w = {a->wq, a->wk, a->wv}, .bias_mode = mode}));
+    TRY(attention(x, &(Attention){.o = tensor_view(o, t, 1, c), .q = tensor_view(q, t, 1, c), .k = tensor_view(k, t, 1, c),
+                                  .v = tensor_view(v, t, 1, c), .scale = a->scale}));
+    TRY(faults_call(x, OP_linear, &(Linear){.y = q, .x = o, .w = a->wo}));
+    return faults_call(x, OP_add, &(Add){.y = a->y, .a = a->residual, .b = q});
+}
+static Status self_attention_unrounded(Exec *x, const void *args) {
+    return self_attention_by_hand(x, args, attention_unrounded, BIAS_AFTER);
+}
+static Status attention_true(Exec *x, const void *args) { return faults_call(x, OP_attention, args); }
+static Status self_attention_fused_bias(Exec *x, const void *args) {
+    return self_attention_by_hand(x, args, attention_true, BIAS_FUSED);
 }
 static Status conv_bias_fused(Exec *x, const void *args) { /* product without bias in f32 is not at hand: recompute */
     const Conv2d *a = args;
@@ -449,7 +486,7 @@ static Status conv_bias_fused(Exec *x, const void *args) { /* product without bi
     (void)x;
     for (int64_t i = 0; i < oy * ox * n; i++) {
         int64_t o = i % n, px = i / n % ox, py = i / n / ox;
-        double s = a->w->bias.rank ? (double)faults_get(a->w->bias, o) : 0;
+        double s = a->w->bias.rank && a->form == CONV_BIAS ? (double)faults_get(a->w->bias, o) : 0;
         for (int64_t v = 0; v < kh; v++)
             for (int64_t u = 0; u < kw; u++) {
                 int64_t yy = py * a->stride - a->pad_top + v, xx = px * a->stride - a->pad_left + u;
@@ -458,7 +495,27 @@ static Status conv_bias_fused(Exec *x, const void *args) { /* product without bi
                     s += (double)faults_get(a->x, (yy * ix + xx) * m + k) *
                          (double)faults_get(a->w->w, ((o * kh + v) * kw + u) * m + k);
             }
-        faults_set(a->y, i, (float)s);
+        float c = r(a->y, (float)s);
+        if (a->skip.rank) {
+            float skip = faults_get(a->skip, i);
+            c += a->skip_bias.rank ? r(a->y, skip + faults_get(a->skip_bias, o)) : skip;
+        }
+        faults_set(a->y, i, c);
+    }
+    return OK;
+}
+static Status conv_skip_fused(Exec *x, const void *args) { /* bias and skip in one rounding */
+    Conv2d a = *(const Conv2d *)args;
+    if (!a.skip.rank || a.form != CONV_BIAS || !a.w->bias.rank) return faults_call(x, OP_conv2d, &a);
+    a.skip = a.skip_bias = (Tensor){0};
+    a.form = CONV_RAW;
+    const Conv2d *full = args;
+    TRY(faults_call(x, OP_conv2d, &a));
+    for (int64_t i = 0; i < tensor_numel(a.y); i++) {
+        int64_t o = i % a.y.shape[2];
+        float skip = faults_get(full->skip, i);
+        if (full->skip_bias.rank) skip = r(a.y, skip + faults_get(full->skip_bias, o));
+        faults_set(a.y, i, faults_get(a.y, i) + faults_get(a.w->bias, o) + skip);
     }
     return OK;
 }
@@ -501,6 +558,7 @@ static const Fault FAULTS[] = {
     F("T5 bias of query - key", "rel_bias", rel_bias, bias_backwards),
     F("T5 max_distance 127", "rel_bias", rel_bias, bias_distance),
     F("GroupNorm eps 1e-2", "groupnorm", groupnorm, groupnorm_eps),
+    F("GroupNorm statistics not rounded", "groupnorm", groupnorm, groupnorm_statistics),
     F("GroupNorm + SiLU in one rounding", "groupnorm_silu", groupnorm_silu, groupnorm_silu_at_once),
     F("attention probabilities not rounded", "dit", attention, attention_unrounded),
     F("first text token dropped from attention", "dit", attention, attention_drops_first),
@@ -520,7 +578,10 @@ static const Fault FAULTS[] = {
     F("T5 bias of query - key (block)", "t5", rel_bias, bias_backwards),
     F("convolution bias before the rounding", "vae", conv2d, conv_bias_fused),
     F("GroupNorm + SiLU in one rounding (block)", "vae", groupnorm_silu, groupnorm_silu_at_once),
-    F("attention probabilities not rounded (VAE)", "vae", attention, attention_unrounded),
+    F("GroupNorm statistics not rounded (block)", "vae", groupnorm_silu, groupnorm_silu_statistics),
+    F("convolution bias and skip in one rounding", "vae", conv2d, conv_skip_fused),
+    F("attention probabilities not rounded (VAE)", "vae", self_attention, self_attention_unrounded),
+    F("q, k, v of the VAE in one rounding", "vae", self_attention, self_attention_fused_bias),
 };
 #undef F
 enum { FAULT_COUNT = sizeof FAULTS / sizeof *FAULTS };

@@ -167,6 +167,9 @@ static void test_qualities(void) {
     expect(runs(&high, "transformer", "linear_gelu", "cpu") + runs(&high, "transformer", "linear_gelu", "cpu_fused") == 0);
     expect(runs(&high, "vae", "groupnorm_silu", "cpu_f32") == runs(&none, "vae", "groupnorm_silu", "cpu"));
     expect(runs(&high, "vae", "groupnorm_silu", "cpu") == 0);
+    expect(runs(&none, "vae", "upsample_conv", "cpu") == 3 && runs(&none, "vae", "self_attention", "cpu") == 1);
+    expect(runs(&high, "vae", "upsample_conv", "cpu_phases") == 3 && runs(&high, "vae", "upsample_conv", "cpu") == 0);
+    expect(runs(&high, "vae", "self_attention", "cpu_folded") == 1 && runs(&high, "vae", "self_attention", "cpu") == 0);
     /* an EXACT family whose place is taken is not mounted, and says so; that is no refusal */
     use = use_of(&high, "transformer", "linear-gelu");
     expect(use && !use->mounted && !use->refused && strstr(use->why, "linear-gelu-f32 takes its place"));
@@ -458,6 +461,21 @@ static void test_slices(void) {
     }
 }
 
+/* What a probe makes of a large call: the same kind of problem, whole tensors of fewer rows. */
+static void test_small(void) {
+    static char memory[1]; /* lint: allow-static (an address) */
+    Tensor x = tensor_of(memory, BF16, 64, 40, 8), y = tensor_of(memory, BF16, 128, 80, 8), v = tensor_of(memory, BF16, 8);
+    Conv2d up = {.y = y, .x = x, .stride = 1, .pad_top = 1, .pad_left = 1, .pad_bottom = 1, .pad_right = 1};
+    Args a = slice_copy(OP_upsample_conv, &up), small = slice_small(OP_upsample_conv, &a, 16);
+    expect(small.tensor[0].shape[0] == 32 && small.tensor[1].shape[0] == 16 && small.tensor[0].shape[1] == 80);
+    GroupNorm norm = {.y = x, .x = x, .w = v, .b = v, .groups = 2};
+    a = slice_copy(OP_groupnorm_silu, &norm), small = slice_small(OP_groupnorm_silu, &a, 16);
+    expect(small.tensor[0].shape[0] == 16 && small.tensor[1].shape[0] == 16 && small.tensor[2].shape[0] == 8);
+    Conv2d down = {.y = tensor_of(memory, BF16, 32, 20, 8), .x = x, .stride = 2, .pad_bottom = 1, .pad_right = 1};
+    a = slice_copy(OP_conv2d, &down), small = slice_small(OP_conv2d, &a, 16);
+    expect(small.tensor[0].shape[0] == 32 && small.tensor[1].shape[0] == 64); /* no part of it is one */
+}
+
 static void test_names(void) {
     Error e;
     uint32_t wanted = 0;
@@ -504,6 +522,7 @@ int main(int argc, char **argv) {
     test_decoder();
     test_epochs();
     test_slices();
+    test_small();
     test_names();
     picture_free(&plain);
     expect_cleanup(folder);

@@ -20,7 +20,8 @@ using rows::widen;
 
 namespace {
 
-constexpr int THREADS = 256, CHUNKS_MAX = 1024, CHUNK_MIN = 64, UNROLL = 4, APPLY_MAX = 16, APPLY_BLOCKS = 2112;
+/* AHEAD: loads in flight a thread. Three blocks an SM of the apply kernel, two of the sums', are enough to fill the memory. */
+constexpr int THREADS = 256, CHUNKS_MAX = 1024, CHUNK_MIN = 64, SUM_AHEAD = 4, APPLY_AHEAD = 2, APPLY_MAX = 16, APPLY_BLOCKS = 2112;
 
 /* A picture as the kernels walk it: `vectors` of V channels, `wide` of them side by side in a block, which then holds
  * THREADS / wide pixels at a time. */
@@ -93,12 +94,12 @@ __global__ void __launch_bounds__(THREADS) k_groupnorm_partial(float2 *partial, 
             }
         };
         int64_t p = first + lane;
-        float v[UNROLL][V];
-        for (; p + (UNROLL - 1) * lanes < end; p += UNROLL * lanes) {
+        float v[SUM_AHEAD][V];
+        for (; p + (SUM_AHEAD - 1) * lanes < end; p += SUM_AHEAD * lanes) {
 #pragma unroll
-            for (int u = 0; u < UNROLL; u++) load<T, V>(v[u], at + pixel_at(w, p + u * lanes));
+            for (int u = 0; u < SUM_AHEAD; u++) load<T, V>(v[u], at + pixel_at(w, p + u * lanes));
 #pragma unroll
-            for (int u = 0; u < UNROLL; u++) take(v[u]);
+            for (int u = 0; u < SUM_AHEAD; u++) take(v[u]);
         }
         for (; p < end; p += lanes) {
             load<T, V>(v[0], at + pixel_at(w, p));
@@ -196,22 +197,23 @@ template <typename T> __device__ inline float silu(float v) { return v / (1.0f +
 template <> __device__ inline float silu<__nv_bfloat16>(float v) { return v / (1.0f + __expf(-v)); }
 
 template <typename T, int V, bool SILU, bool BIAS, bool KEEP>
-__global__ void __launch_bounds__(THREADS) k_groupnorm_apply(T *y, Walk to, const T *x, const T *bias, Walk w,
+__global__ void __launch_bounds__(THREADS, 3) k_groupnorm_apply(T *y, Walk to, const T *x, const T *bias, Walk w,
                                                              const float2 *channel, int each) {
     int lane = threadIdx.x / w.wide, lanes = THREADS / w.wide, vector = blockIdx.y * w.wide + threadIdx.x % w.wide;
     if (lane >= lanes || vector >= w.vectors) return;
-    float p[V], q[V], add[V];
+    float p[V], q[V];
+    T add[V]; /* packed: registers are short */
 #pragma unroll
     for (int i = 0; i < V; i++) {
         float2 c = channel[vector * V + i];
         p[i] = c.x;
         q[i] = c.y;
-        add[i] = BIAS && !KEEP ? widen<T>(bias[vector * V + i]) : 0.0f;
+        if (BIAS && !KEEP) add[i] = bias[vector * V + i];
     }
     auto finish = [&](float *v) {
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            if (BIAS && !KEEP) v[i] = r<T>(v[i] + add[i]);
+            if (BIAS && !KEEP) v[i] = r<T>(v[i] + widen<T>(add[i]));
             v[i] = fmaf(p[i], v[i], q[i]);
             if (SILU && KEEP) v[i] = __fdividef(v[i], 1.0f + expf(-v[i]));
             else if (SILU) v[i] = silu<T>(r<T>(v[i]));
@@ -219,12 +221,12 @@ __global__ void __launch_bounds__(THREADS) k_groupnorm_apply(T *y, Walk to, cons
     };
     int64_t at = (int64_t)blockIdx.x * lanes * each + lane, end = at + (int64_t)lanes * each;
     if (end > w.pixels) end = w.pixels;
-    float v[UNROLL][V];
-    for (; at + (UNROLL - 1) * lanes < end; at += UNROLL * lanes) {
+    float v[APPLY_AHEAD][V];
+    for (; at + (APPLY_AHEAD - 1) * lanes < end; at += APPLY_AHEAD * lanes) {
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++) load<T, V>(v[u], x + pixel_at(w, at + u * lanes) + vector * V);
+        for (int u = 0; u < APPLY_AHEAD; u++) load<T, V>(v[u], x + pixel_at(w, at + u * lanes) + vector * V);
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
+        for (int u = 0; u < APPLY_AHEAD; u++) {
             finish(v[u]);
             store<T, V>(y + pixel_at(to, at + u * lanes) + vector * V, v[u]);
         }
@@ -267,7 +269,7 @@ Status launch(Exec *x, const GroupNorm *a, float2 *partial, float2 *channel) {
     const T *in = (const T *)a->x.data, *bias = BIAS ? (const T *)a->bias.data : NULL;
     unsigned across = (unsigned)((w.vectors + w.wide - 1) / w.wide);
     int64_t lanes = THREADS / w.wide, each = w.pixels * across / (lanes * APPLY_BLOCKS);
-    each = each < UNROLL ? UNROLL : each > APPLY_MAX ? APPLY_MAX : each / UNROLL * UNROLL;
+    each = each < APPLY_AHEAD ? APPLY_AHEAD : each > APPLY_MAX ? APPLY_MAX : each / APPLY_AHEAD * APPLY_AHEAD;
     dim3 blocks((unsigned)((w.pixels + lanes * each - 1) / (lanes * each)), across);
     k_groupnorm_partial<T, V, BIAS, KEEP><<<dim3((unsigned)p.chunks, across), THREADS, 0, stream>>>(partial, in, bias, w,
                                                                                                     p.chunk);
