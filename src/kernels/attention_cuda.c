@@ -24,6 +24,7 @@ enum {
     UNIFIED_SINCE = 91301,       /* cudnnGetVersion() */
     E_MAX = 256, E_STEP = 8,     /* what the flash engines take */
     PARTS_SCORES = 64 << 20,     /* bytes of f32 scores of one block of queries */
+    PARTS_WIDE = 256 << 20,      /* the same for heads that no flash engine takes: products of fewer rows leave SMs idle */
     PARTS_SMALL = 16 << 20,      /* problems of at most this many bytes of scores may leave cuDNN */
     EAGER_SCORES = 256 << 20,    /* bytes of scores of one pass over heads */
 };
@@ -232,7 +233,7 @@ static Parts parts_of(const Attention *a) {
     Parts p = {.heads = heads_of(&a->q, &a->k)};
     int64_t tq = a->q.shape[0], tk = a->k.shape[0], batch = p.heads.batch;
     int64_t row = batch * tk * (int64_t)sizeof(float);
-    p.rows = row ? PARTS_SCORES / row : tq;
+    p.rows = row ? (a->q.shape[2] > E_MAX ? PARTS_WIDE : PARTS_SCORES) / row : tq;
     if (p.rows < 1) p.rows = 1;
     if (p.rows > tq) p.rows = tq;
     p.scores = piece(&p.total, batch * p.rows * tk, F32);

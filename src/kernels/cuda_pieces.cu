@@ -14,6 +14,7 @@ using rows::widen;
 namespace {
 
 constexpr int WARP = 32, WARPS = 4, THREADS = 256;
+constexpr int ROW_THREADS = 512, ROW_MOST = 8; /* rows of up to 512 * 8 * 4 scores stay in registers */
 
 unsigned blocks_for(int64_t n, int64_t per_block) { return (unsigned)((n + per_block - 1) / per_block); }
 
@@ -65,13 +66,13 @@ template <typename T> __global__ void __launch_bounds__(WARP * WARPS) k_softmax_
 
 /* --- attention by parts --- */
 
-/* Over the block; `wide` has one float a warp. All threads get the result. */
-template <typename F> __device__ inline float block_reduce(float v, float *wide, F combine, float (*warp)(float)) {
+/* Over the block of N threads; `wide` has one float a warp. All threads get the result. */
+template <int N, typename F> __device__ inline float block_reduce(float v, float *wide, F combine, float (*warp)(float)) {
     v = warp(v);
     if (threadIdx.x % WARP == 0) wide[threadIdx.x / WARP] = v;
     __syncthreads();
     v = wide[0];
-    for (int i = 1; i < THREADS / WARP; i++) v = combine(v, wide[i]);
+    for (int i = 1; i < N / WARP; i++) v = combine(v, wide[i]);
     __syncthreads();
     return v;
 }
@@ -85,14 +86,55 @@ __global__ void __launch_bounds__(THREADS) k_flash_rows(T *out, float *sums, con
     T *p = out + row * tk;
     float top = -INFINITY, sum = 0.0f;
     for (int64_t j = threadIdx.x; j < seen; j += THREADS) top = fmaxf(top, s[j]);
-    top = block_reduce(top, wide, [](float a, float b) { return fmaxf(a, b); }, warp_max);
+    top = block_reduce<THREADS>(top, wide, [](float a, float b) { return fmaxf(a, b); }, warp_max);
     for (int64_t j = threadIdx.x; j < tk; j += THREADS) {
         float e = j < seen ? expf(s[j] - top) : 0.0f;
         sum += e;
         p[j] = narrow<T>(e);
     }
-    sum = block_reduce(sum, wide, [](float a, float b) { return a + b; }, warp_sum);
+    sum = block_reduce<THREADS>(sum, wide, [](float a, float b) { return a + b; }, warp_sum);
     if (threadIdx.x == 0) sums[row] = sum;
+}
+
+/* The same for whole rows of `quads` vectors of 4, read once: N vectors a thread. */
+template <typename T, int N>
+__global__ void __launch_bounds__(ROW_THREADS) k_flash_rows_once(T *out, float *sums, const float *scores, int quads) {
+    __shared__ float wide[ROW_THREADS / WARP];
+    const float *s = scores + (int64_t)blockIdx.x * quads * 4;
+    T *p = out + (int64_t)blockIdx.x * quads * 4;
+    float v[N][4], top = -INFINITY, sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        int i = threadIdx.x + k * ROW_THREADS;
+        if (i < quads) rows::load<float, 4>(v[k], s + 4 * i);
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            if (i >= quads) v[k][c] = -INFINITY;
+            top = fmaxf(top, v[k][c]);
+        }
+    }
+    top = block_reduce<ROW_THREADS>(top, wide, [](float a, float b) { return fmaxf(a, b); }, warp_max);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        int i = threadIdx.x + k * ROW_THREADS;
+        if (i >= quads) continue;
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            v[k][c] = expf(v[k][c] - top);
+            sum += v[k][c];
+        }
+        rows::store<T, 4>(p + 4 * i, v[k]);
+    }
+    sum = block_reduce<ROW_THREADS>(sum, wide, [](float a, float b) { return a + b; }, warp_sum);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+template <typename T> void flash_once(cudaStream_t stream, unsigned rows, T *p, float *sums, const float *s, int quads) {
+    int each = (quads + ROW_THREADS - 1) / ROW_THREADS;
+    if (each <= 1) k_flash_rows_once<T, 1><<<rows, ROW_THREADS, 0, stream>>>(p, sums, s, quads);
+    else if (each <= 2) k_flash_rows_once<T, 2><<<rows, ROW_THREADS, 0, stream>>>(p, sums, s, quads);
+    else if (each <= 4) k_flash_rows_once<T, 4><<<rows, ROW_THREADS, 0, stream>>>(p, sums, s, quads);
+    else k_flash_rows_once<T, ROW_MOST><<<rows, ROW_THREADS, 0, stream>>>(p, sums, s, quads);
 }
 
 template <typename T>
@@ -158,7 +200,11 @@ Status cuda_pieces_flash(Exec *x, Tensor p, Tensor sum, Tensor s, int64_t q0, bo
     const float *from = (const float *)s.data;
     float *sums = (float *)sum.data;
     cudaStream_t stream = x->cuda->stream;
-    if (p.dtype == BF16)
+    bool once = !causal && tk % 4 == 0 && tk <= 4 * ROW_THREADS * ROW_MOST && (uintptr_t)from % 16 == 0 &&
+                (uintptr_t)p.data % 16 == 0;
+    if (once && p.dtype == BF16) flash_once(stream, blocks, (__nv_bfloat16 *)p.data, sums, from, (int)(tk / 4));
+    else if (once) flash_once(stream, blocks, (float *)p.data, sums, from, (int)(tk / 4));
+    else if (p.dtype == BF16)
         k_flash_rows<<<blocks, THREADS, 0, stream>>>((__nv_bfloat16 *)p.data, sums, from, n, tk, q0, causal);
     else k_flash_rows<<<blocks, THREADS, 0, stream>>>((float *)p.data, sums, from, n, tk, q0, causal);
     return cuda_launched(x, "attention: softmax");
