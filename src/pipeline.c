@@ -12,6 +12,7 @@
 #include "graph.h"
 #include "job.h"
 #include "kernels/cuda.h"
+#include "kernels/cuda_prepare.h"
 #include "kernels/unary.h"
 #include "plan.h"
 #include "profile.h"
@@ -382,6 +383,24 @@ static Status write_meta(Pipeline *p, const Job *job, Stages *stages, Error *e) 
     return s;
 }
 
+/* The calls that the dry run has seen, for a thread that builds the plans of the libraries. Memory may fail: then the calls
+ * build theirs. */
+static void prepare_plans(Pipeline *p, const Prepared *r) {
+    bool phases = false;
+    int count = 0, most = 0;
+    for (int k = 0; k < r->set.count; k++)
+        for (int v = 0; r->set.wanted >> k & 1 && v < r->set.families[k].count; v++)
+            phases |= r->set.families[k].impl[v].op == OP_upsample_conv;
+    for (int i = 0; i < p->model->parts; i++) most += p->model->part[i].fusion.sites;
+    CudaTask *tasks = calloc((size_t)most + 1, sizeof *tasks);
+    for (int i = 0; tasks && i < p->model->parts; i++)
+        for (int k = 0; k < p->model->part[i].fusion.sites; k++) {
+            const Site *site = &p->model->part[i].fusion.site[k];
+            count += cuda_prepare_task(&tasks[count], site->op, &site->args, phases);
+        }
+    if (tasks) cuda_prepare_start(p->cuda, tasks, count);
+}
+
 static Status render(Pipeline *p, const Job *job, Stages *stages, Prepared *r, const Progress *progress, Media *out,
                      Error *e) {
     double start = clock_now();
@@ -391,6 +410,7 @@ static Status render(Pipeline *p, const Job *job, Stages *stages, Prepared *r, c
     TRY(plan_check(&p->plan, e));
     TRY(carry_out(p, &p->plan, true, e));
     p->planned = true;
+    if (p->cuda) prepare_plans(p, r);
     out->seconds_plan = clock_now() - start;
     Exec x = {.device = p->device, .work = &p->work, .scratch = &p->scratch, .error = e, .unary = &p->unary, .cuda = p->cuda,
               .sync = p->sync, .first = &p->gate.base, .interrupted = p->interrupted};

@@ -112,8 +112,7 @@ typedef struct Key {
 } Key;
 
 /* The graph of a, planned at first use. cuDNN may have no engine for it: then it is not ready. */
-static Status flash_plan(Exec *x, const Attention *a, CudaDnn **out, char *why, size_t size) {
-    Cuda *c = x->cuda;
+static Status flash_plan(Cuda *c, cudnnHandle_t handle, const Attention *a, CudaDnn **out, char *why, size_t size, Error *e) {
     Key key;
     memset(&key, 0, sizeof key);
     key.kind = KEY_ATTENTION;
@@ -122,24 +121,25 @@ static Status flash_plan(Exec *x, const Attention *a, CudaDnn **out, char *why, 
     key.h = a->q.shape[1], key.hk = a->k.shape[1], key.e = a->q.shape[2];
     const Tensor *all[] = {&a->q, &a->k, &a->v, &a->o};
     for (int i = 0; i < 4; i++) key.token[i] = all[i]->stride[0], key.head[i] = all[i]->stride[1];
-    *out = cuda_plans_find(c->plans, &key, sizeof key);
+    *out = cuda_plans_claim(c->plans, &key, sizeof key);
     if (*out) return OK; /* perhaps the knowledge that there is none */
-    TRY(cuda_need_dnn(c, x->error));
     AttentionGraph form = a->mask == MASK_NONE && key.h == key.hk && c->libs.cudnnGetVersion_() >= UNIFIED_SINCE
                               ? ATTENTION_UNIFIED : ATTENTION_COMPOSITE;
-    CudaDnn *g = cuda_dnn_begin(&c->libs, c->dnn, x->error, "attention %lldx%lldx%lldx%lld%s%s", (long long)key.h,
+    CudaDnn *g = cuda_dnn_begin(&c->libs, handle, e, "attention %lldx%lldx%lldx%lld%s%s", (long long)key.h,
                                 (long long)key.tq, (long long)key.tk, (long long)key.e, key.causal ? " causal" : "",
                                 form == ATTENTION_UNIFIED ? "" : " (composite)");
-    if (!g) return x->error->code;
-    attention_cuda_graph(g, a, form);
-    Status s = cuda_dnn_plan(g, 0, CUDA_BLAS_WORKSPACE, why, size);
+    Status s = g ? OK : ERR_MEMORY;
+    if (s == OK) {
+        attention_cuda_graph(g, a, form);
+        s = cuda_dnn_plan(g, 0, CUDA_BLAS_WORKSPACE, why, size);
+    }
     if (s != OK) {
         cuda_dnn_free(g);
+        cuda_plans_give_up(c->plans, &key, sizeof key);
         return s;
     }
-    TRY(cuda_plans_add(c, c->plans, &key, sizeof key, g, cuda_dnn_destroy, x->error));
     *out = g;
-    return OK;
+    return cuda_plans_add(c, c->plans, &key, sizeof key, g, cuda_dnn_destroy, e);
 }
 
 static Status flash_run(Exec *x, const Attention *a, CudaDnn *g) {
@@ -314,10 +314,17 @@ static Status attention(Exec *x, const void *args) {
     if (!flash_serves(a)) return parts_run(x, a);
     CudaDnn *g = NULL;
     char why[512] = "";
-    TRY(flash_plan(x, a, &g, why, sizeof why));
+    TRY(cuda_need_dnn(x->cuda, x->error));
+    TRY(flash_plan(x->cuda, x->cuda->dnn, a, &g, why, sizeof why, x->error));
     if (cuda_dnn_ready(g)) return flash_run(x, a, g);
     if (parts_ready(a)) return parts_run(x, a);
     return fail(x->error, ERR_DEVICE, "%s", *why ? why : "attention: cuDNN has no engine for this shape");
+}
+
+Status attention_cuda_prepare(Cuda *c, cudnnHandle_t handle, const Attention *a, Error *e) {
+    CudaDnn *g;
+    char why[512];
+    return flash_serves(a) ? flash_plan(c, handle, a, &g, why, sizeof why, e) : OK;
 }
 
 static size_t attention_scratch(const Exec *x, const void *args) {

@@ -16,6 +16,9 @@ enum { ATTENTION_ID_Q = 1, ATTENTION_ID_K, ATTENTION_ID_V, ATTENTION_ID_O, ATTEN
 
 /* Adds a's graph to g; failures stay in g. */
 void attention_cuda_graph(CudaDnn *g, const Attention *a, AttentionGraph form);
+/* Builds the plan of a call of attention, if cuDNN is to run it; nothing when it exists. From any thread, with a handle of
+ * its own. */
+Status attention_cuda_prepare(Cuda *c, cudnnHandle_t handle, const Attention *a, Error *e);
 
 #endif
 #endif

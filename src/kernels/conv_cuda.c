@@ -47,8 +47,8 @@ typedef struct Key {
     int32_t kind, dtype, stride, pads[4], padding;
 } Key;
 
-static Status plan_of(Exec *x, const Conv2d *a, size_t workspace, CudaDnn **out) {
-    Cuda *c = x->cuda;
+/* On any thread, with a handle of its own. */
+static Status plan_of(Cuda *c, cudnnHandle_t handle, const Conv2d *a, size_t workspace, CudaDnn **out, Error *e) {
     Key key;
     memset(&key, 0, sizeof key);
     memcpy(key.x, a->x.shape, sizeof key.x);
@@ -56,23 +56,24 @@ static Status plan_of(Exec *x, const Conv2d *a, size_t workspace, CudaDnn **out)
     key.kh = a->w->w.shape[1], key.kw = a->w->w.shape[2];
     key.kind = KEY_CONV, key.dtype = a->x.dtype, key.stride = a->stride;
     key.pads[0] = a->pad_top, key.pads[1] = a->pad_left, key.pads[2] = a->pad_bottom, key.pads[3] = a->pad_right;
-    *out = cuda_plans_find(c->plans, &key, sizeof key);
+    *out = cuda_plans_claim(c->plans, &key, sizeof key);
     if (*out) return OK;
-    TRY(cuda_need_dnn(c, x->error));
-    CudaDnn *g = cuda_dnn_begin(&c->libs, c->dnn, x->error, "convolution %lldx%lldx%lld to %lldx%lldx%lld, %lldx%lld, %s",
+    CudaDnn *g = cuda_dnn_begin(&c->libs, handle, e, "convolution %lldx%lldx%lld to %lldx%lldx%lld, %lldx%lld, %s",
                                 (long long)key.x[0], (long long)key.x[1], (long long)key.x[2], (long long)key.y[0],
                                 (long long)key.y[1], (long long)key.y[2], (long long)key.kh, (long long)key.kw,
                                 dtype_name(a->x.dtype));
-    if (!g) return x->error->code;
-    conv_cuda_graph(g, a);
-    Status s = cuda_dnn_plan(g, ALWAYS_REFUSED | (a->x.dtype == F32 ? F32_REFUSED : 0), workspace, NULL, 0);
+    Status s = g ? OK : ERR_MEMORY;
+    if (s == OK) {
+        conv_cuda_graph(g, a);
+        s = cuda_dnn_plan(g, ALWAYS_REFUSED | (a->x.dtype == F32 ? F32_REFUSED : 0), workspace, NULL, 0);
+    }
     if (s != OK) {
         cuda_dnn_free(g);
+        cuda_plans_give_up(c->plans, &key, sizeof key);
         return s;
     }
-    TRY(cuda_plans_add(c, c->plans, &key, sizeof key, g, cuda_dnn_destroy, x->error));
     *out = g;
-    return OK;
+    return cuda_plans_add(c, c->plans, &key, sizeof key, g, cuda_dnn_destroy, e);
 }
 
 /* What a plan may use beside the library workspace, 0: nothing. The F32 engines want transposed copies of everything. */
@@ -88,7 +89,8 @@ static Status product(Exec *x, const Conv2d *a) {
     size_t bytes = own_workspace(a->x, a->w->w, a->y);
     void *workspace = bytes ? arena_push(x->scratch, bytes) : x->cuda->workspace;
     if (!workspace) return fail(x->error, ERR_MEMORY, "convolution: no scratch of %zu bytes", bytes);
-    TRY(plan_of(x, a, bytes ? bytes : CUDA_BLAS_WORKSPACE, &g));
+    TRY(cuda_need_dnn(x->cuda, x->error));
+    TRY(plan_of(x->cuda, x->cuda->dnn, a, bytes ? bytes : CUDA_BLAS_WORKSPACE, &g, x->error));
     if (!cuda_dnn_ready(g)) return cuda_pieces_conv(x, a->y, a->x, a->w->w, a->stride, a->pad_top, a->pad_left);
     const int64_t ids[] = {CONV_ID_X, CONV_ID_W, CONV_ID_Y};
     void *pointers[] = {a->x.data, a->w->w.data, a->y.data};
@@ -170,6 +172,15 @@ static Status convolve(Exec *x, OpId op, const Conv2d *args, int up) {
     TRY(product(x, &a));
     if (bias.rank || a.skip.rank) TRY(conv_pieces_post(x, a.y, bias, a.skip, a.skip_bias));
     return usable(&args->y) ? OK : cuda_pieces_op(x, OP_copy, &(Copy){.y = args->y, .x = a.y});
+}
+
+Status conv_cuda_prepare(Cuda *c, cudnnHandle_t handle, OpId op, const Conv2d *args, Error *e) {
+    Conv2d a = *args;
+    CudaDnn *g;
+    int up = op == OP_upsample_conv;
+    a.x = tensor_of(NULL, a.x.dtype, a.x.shape[0] << up, a.x.shape[1] << up, a.x.shape[2]);
+    size_t bytes = own_workspace(a.x, a.w->w, a.y);
+    return plan_of(c, handle, &a, bytes ? bytes : CUDA_BLAS_WORKSPACE, &g, e);
 }
 
 static Status conv2d(Exec *x, const void *args) { return convolve(x, OP_conv2d, args, 0); }

@@ -1,4 +1,5 @@
-/* conv_cuda.h, the convolution's cuDNN graph: apart from the op so that it can be built where there is no GPU. */
+/* conv_cuda.h, the convolution's cuDNN graph and plan: apart from the op so that they can be built where there is no GPU, or
+ * beside other work. */
 #ifndef KERNELS_CONV_CUDA_H
 #define KERNELS_CONV_CUDA_H
 
@@ -10,6 +11,8 @@ enum { CONV_ID_X = 1, CONV_ID_W, CONV_ID_Y };
 
 /* Adds y = conv(x) to g, without bias; a's x and y are contiguous. Failures stay in g. */
 void conv_cuda_graph(CudaDnn *g, const Conv2d *a);
+/* Builds the plan of a call of conv2d or upsample_conv; nothing when it exists. From any thread, with a handle of its own. */
+Status conv_cuda_prepare(Cuda *c, cudnnHandle_t handle, OpId op, const Conv2d *a, Error *e);
 
 #endif
 #endif

@@ -19,6 +19,7 @@ Status cuda_versions(Cuda *c, CudaVersions *out, Error *e) {
 
 #include "core/device_cuda.h"
 #include "kernels/cuda_plans.h"
+#include "kernels/cuda_prepare.h"
 
 #include <stdlib.h>
 
@@ -41,8 +42,10 @@ Status cuda_open(Device *d, Cuda **out, Error *e) {
 
 void cuda_close(Cuda *c) {
     if (!c) return;
+    cuda_prepare_stop(c);
     if (c->stream) cudaStreamSynchronize(c->stream);
     if (c->plans) cuda_plans_close(c, c->plans);
+    cuda_prepare_close(c);
     if (c->blas) c->libs.cublasDestroy_v2_(c->blas);
     if (c->lt) c->libs.cublasLtDestroy_(c->lt);
     if (c->dnn) c->libs.cudnnDestroy_(c->dnn);

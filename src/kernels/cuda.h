@@ -44,6 +44,7 @@ struct Cuda {
     cudnnHandle_t dnn;
     void *workspace; /* CUDA_BLAS_WORKSPACE bytes */
     CudaPlans *plans;
+    struct CudaPrepare *prepare; /* kernels/cuda_prepare.h: plans on their way; NULL: none yet */
 };
 
 Status cuda_need_blas(Cuda *c, Error *e);

@@ -311,6 +311,10 @@ Status cuda_dnn_run(Exec *x, CudaDnn *g, void *workspace, int count, const int64
     STEP(cudnnBackendFinalize, "variant pack", pack)
     STEP(cudnnBackendExecute, "plan", x->cuda->dnn, g->plan, pack)
 #undef STEP
+    /* A plan of the preparing thread belongs to no handle by all that is known; should that change, its own runs it. */
+    if (code != CUDNN_STATUS_SUCCESS && g->handle != x->cuda->dnn && pack &&
+        l->cudnnSetStream_(g->handle, x->cuda->stream) == CUDNN_STATUS_SUCCESS)
+        code = l->cudnnBackendExecute_(g->handle, g->plan, pack);
     Status s = code == CUDNN_STATUS_SUCCESS ? OK : dnn_fail(g, x->error, call, attribute, code);
     if (pack) l->cudnnBackendDestroyDescriptor_(pack);
     return s;

@@ -76,6 +76,14 @@ static void phases(Exec *x, const Conv2d *a, Phases *p) {
                        .pad_right = 1};
 }
 
+void vae_rewrite_phases(const Conv2d *a, Conv2d *conv, Weight *w) {
+    Phases p;
+    phases(NULL, a, &p);
+    *w = p.weight;
+    *conv = p.conv;
+    conv->w = w;
+}
+
 static size_t rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
 
 size_t vae_rewrite_upsample_scratch(const Exec *x, const void *args) {

@@ -39,6 +39,8 @@ typedef struct VaeRewriteUpsample {
     Status (*spread)(Exec *x, const Conv2d *a, Tensor in);
 } VaeRewriteUpsample;
 Status vae_rewrite_upsample(Exec *x, const Conv2d *a, const VaeRewriteUpsample *pieces);
+/* The convolution inside, without memory: its shapes are those of *conv, w is where conv's weight is described. */
+void vae_rewrite_phases(const Conv2d *a, Conv2d *conv, Weight *w);
 size_t vae_rewrite_upsample_scratch(const Exec *x, const void *args);
 
 /* groupnorm_silu of the family. */
