@@ -312,12 +312,12 @@ static void make_groupnorm(Case *c) {
     for (int64_t g = 0; g < s[3]; g++) {
         Reach m, r;
         double low[2], high[2], want[2];
-        group_statistics(v, h * w, ch, g * count, count, check_r((double)a->eps, inner), &m, &r);
+        group_statistics(v, h * w, ch, g * count, count, check_r((double)a->eps, t), &m, &r);
         const Reach *both[] = {&m, &r};
         for (int k = 0; k < 2; k++) {
-            want[k] = check_r(both[k]->value, inner);
-            low[k] = check_r(both[k]->value - both[k]->room, inner);
-            high[k] = check_r(both[k]->value + both[k]->room, inner);
+            want[k] = check_r(both[k]->value, t);
+            low[k] = check_r(both[k]->value - both[k]->room, t);
+            high[k] = check_r(both[k]->value + both[k]->room, t);
         }
         for (int64_t p = 0; p < h * w; p++)
             for (int64_t i = g * count; i < (g + 1) * count; i++) {

@@ -1,5 +1,5 @@
 /* groupnorm.cu - CUDA reference of groupnorm and groupnorm_silu (norm.h), channels last, and groupnorm_silu of the family
- * vae-kl-rewrite (KEEP: no rounding but the last).
+ * vae-kl-rewrite (KEEP: neither x + bias nor what SiLU sees is rounded).
  *
  * Three launches. Partial sums: a block takes a chunk of pixels; each thread sums d and d^2 of one vector of channels in
  * f32, where d is the distance from that channel's value at the chunk's first pixel, so a large mean costs no digits; then
@@ -182,9 +182,8 @@ __global__ void __launch_bounds__(THREADS) k_groupnorm_stats(float2 *channel, co
         double apart = part.x - mean;
         squares += part.y + (k + 1 < chunks ? full : last) * apart * apart;
     }
-    double var = block_sum(squares, shared) / count + (KEEP ? eps : r<T>(eps));
-    float m = (float)(base_of<T, KEEP>(x, bias, first) + mean), s = (float)(1.0 / sqrt(var));
-    if (!KEEP) m = r<T>(m), s = r<T>(s);
+    double var = block_sum(squares, shared) / count + r<T>(eps);
+    float m = r<T>((float)(base_of<T, KEEP>(x, bias, first) + mean)), s = r<T>((float)(1.0 / sqrt(var)));
     for (int c = first + threadIdx.x; c < first + w.group; c += THREADS) {
         float p = s * widen<T>(weight[c]), q = fmaf(-p, m, widen<T>(shift[c]));
         if (KEEP && bias) q = fmaf(p, widen<T>(bias[c]), q);

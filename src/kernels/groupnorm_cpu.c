@@ -4,7 +4,7 @@
  * mean costs nothing that f32 data could show); bands are cut by the picture's height alone and added in order, so
  * the result does not depend on the number of threads. Pass two normalises batches of pixels.
  * Easy to get wrong: y may be x: a batch is widened completely before it is written. Statistics are rounded to the
- * dtype and SiLU sees the rounded value, except in the variant of quality high, which rounds the result alone. */
+ * dtype; SiLU sees the rounded value, except in the variant of quality high. */
 #include "kernels/exp_cpu.h"
 #include "kernels/gemm_cpu.h"
 #include "kernels/vae_rewrite.h"
@@ -66,7 +66,7 @@ typedef struct Norm {
     const GroupNorm *a;
     const float *bias;    /* NULL: none */
     const uint16_t *silu; /* the table; NULL: no SiLU, or in f32 */
-    bool keep;            /* no rounding but the last */
+    bool keep;            /* neither x + bias nor SiLU's input is rounded */
 } Norm;
 
 /* n pixels of x', in f32. */
@@ -160,7 +160,7 @@ static Status normalise(Exec *x, OpId op, const GroupNorm *a, bool keep) {
     for (int64_t i = 0; i < p.bands; i++)
         sum_band(&p, &m, i, sums + i * 2 * p.channels,
                  (float *)(void *)(scratch + p.buffers + p.per_thread * (size_t)gemm_thread()));
-    statistics(&p, sums, keep ? F32 : a->x.dtype, a->eps, w, b, scale, shift);
+    statistics(&p, sums, a->x.dtype, a->eps, w, b, scale, shift);
 #pragma omp parallel for schedule(static) num_threads(p.threads)
     for (int64_t y = 0; y < p.height; y++) {
         float *v = (float *)(void *)(scratch + p.buffers + p.per_thread * (size_t)gemm_thread());
