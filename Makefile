@@ -3,6 +3,7 @@
 # CUDA_ARCH picks the GPUs (80 89 90 100 120, several are fine): by default this machine's; without one sm_90a and
 # sm_80 code and compute_80 PTX, which newer cards compile for themselves.
 # ARCH picks the CPU (native by default; x86-64-v3 for a folder that travels). V=1 shows the commands.
+# LIBAV=0 leaves reading video and sound out, LIBAV=1 demands it; by default it is built in where pkg-config finds it.
 # Easy to get wrong: `make deps check` runs both goals at once unless objects wait for deps: they do (FIRST).
 
 ifeq ($(MAKELEVEL),0)
@@ -28,6 +29,7 @@ DEB_DEV  := clang libclang-rt-dev clang-format python3-venv ffmpeg
 NEEDED   := libcjson-dev:libcjson libstb-dev:stb libutf8proc-dev:libutf8proc \
             libopenblas-dev:openblas libcmocka-dev:cmocka
 PKGS     := libcjson stb libutf8proc openblas
+AVPKGS   := libavformat libavcodec libswscale libswresample libavutil
 
 # A folder that travels carries no libstdc++: cuDNN there wants that machine's own, perhaps newer.
 LIBCXX  := $(if $(filter portable-objects,$(VARIANT)),-l:libstdc++.a,-lstdc++)
@@ -52,9 +54,13 @@ CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -g -march=$(ARCH) -ffp-contract=off $(O
 NVFLAGS := -O3 -g -std=c++17 $(CUDA_CODE) --fmad=false -DHAVE_CUDA -Xcompiler -iquote,src,-Wall
 # Asked for in recipes only, so that `make deps` works where nothing is installed yet.
 CPPDEPS  = $(shell pkg-config --cflags $(PKGS) | sed 's/-I/-isystem /g')
-LDLIBS   = $(shell pkg-config --libs $(PKGS)) $(CULIBS) -lm -lpthread $(EXTRALIBS)
+LDLIBS   = $(shell pkg-config --libs $(PKGS) $(AVFOUND)) $(CULIBS) -lm -lpthread $(EXTRALIBS)
+# The libav packages when this build has them: $(BUILD)/libav says so, and is asked in recipes too.
+AVFOUND  = $(if $(filter 1,$(file <$(BUILD)/libav)),$(AVPKGS))
 TESTLIBS := -lcmocka
 ifeq ($(VARIANT),portable-objects)
+# Its libraries, with all that they need themselves, are larger than the rest; LIBAV=1 takes them along.
+LIBAV   ?= 0
 LDLIBS  += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/lib:$$ORIGIN/../lib' # old tags: libraries' own needs are found too
 endif
 
@@ -73,13 +79,22 @@ ditto: $(BUILD)/ditto
 	$(Q)cp -f $< $@
 
 $(BUILD)/ditto: $(OBJ)
-	@echo "  LD  $@ ($(if $(filter 1,$(CUDA)),with CUDA,CPU only: $(if $(NVCC),CUDA=0,nvcc not found)))"
+	@echo "  LD  $@ ($(if $(filter 1,$(CUDA)),with CUDA,CPU only: $(if $(NVCC),CUDA=0,nvcc not found))$(if $(AVFOUND),,; no libav))"
 	$(Q)$(CC) $(CFLAGS) -o $@ $(OBJ) $(LDLIBS)
 
 $(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/packages
 	@mkdir -p $(@D)
 	@echo "  CC  $<"
 	$(Q)$(CC) $(CFLAGS) $(CPPDEPS) -MMD -MP -c -o $@ $<
+
+# The only files that see libav. Another answer than last time (packages installed since) makes them anew.
+AVOBJ   := $(filter $(BUILD)/src/media/av_%.o $(BUILD)/src/media/mp4.o,$(OBJ))
+$(AVOBJ): $(BUILD)/libav
+$(AVOBJ): CPPDEPS += $(if $(AVFOUND),-DHAVE_LIBAV $(shell pkg-config --cflags $(AVPKGS) | sed 's/-I/-isystem /g'))
+$(BUILD)/libav: FORCE | $(BUILD)/packages
+	@pkg-config --exists $(AVPKGS) 'libavutil >= 57.24' && there=1 || there=0; found=$(or $(LIBAV),$$there); \
+	if [ "$$found$$there" = 10 ]; then echo "LIBAV=1, but libav is missing or older than 5.1: run make deps" >&2; exit 1; fi; \
+	[ "$$(cat $@ 2>/dev/null)" = "$$found" ] || echo "$$found" >$@
 
 $(BUILD)/%.cu.o: %.cu $(BUILD)/flags | $(BUILD)/packages
 	@mkdir -p $(@D)

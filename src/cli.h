@@ -52,9 +52,9 @@ typedef struct Cli {
     Inject inject[CLI_MAX_INJECT]; /* .name is malloc'd (cli_free), .file points into argv */
     int inject_count;
 
-    /* compare */
-    double min_psnr; /* dB; < 0: not given */
-    int max_abs;     /* 0..255; < 0: not given */
+    /* compare; it takes json and overwrite too */
+    double min_psnr, min_ssim, min_snr, max_abs; /* < 0: not given */
+    const char *diff;                            /* NULL: none */
     /* tokens */
     bool no_special;
     /* selftest; it takes model, device, dtype, vram, overwrite and verbosity too */

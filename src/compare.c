@@ -1,168 +1,132 @@
-/* compare.c - see compare.h. Sums are integers and therefore exact: 255^2 times 2^30 bytes fit in 64 bits. */
-#include "compare.h"
-
-#include "core/json.h"
-#include "media/image.h"
-#include "media/png.h"
+/* compare.c - see compare.h: what the two paths hold, which part compares it, and what comes of it. */
+#include "cli.h"
+#include "compare_parts.h"
+#include "core/file.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-Comparison compare_pixels(const uint8_t *a, const uint8_t *b, size_t bytes) {
-    uint64_t sum = 0, squares = 0, differing = 0;
-    int max = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        int d = abs(a[i] - b[i]);
-        sum += (uint64_t)d;
-        squares += (uint64_t)(d * d);
-        differing += d != 0;
-        if (d > max) max = d;
+void compare_failed(Verdict *v, const char *format, ...) {
+    if (v->failed) return;
+    v->failed = true;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(v->why, sizeof v->why, format, args);
+    va_end(args);
+}
+
+void compare_number(Json *object, const char *key, double value) {
+    if (isfinite(value)) cJSON_AddNumberToObject(object, key, value);
+    else cJSON_AddNullToObject(object, key);
+}
+
+void compare_decibel(Json *object, const char *key, double value) {
+    if (value == INFINITY) cJSON_AddStringToObject(object, key, "inf");
+    else compare_number(object, key, value);
+}
+
+Json *compare_name(const char *name) {
+    char *clean = strdup(name);
+    for (int64_t at; clean && (at = cli_utf8_fault(clean)) >= 0;) clean[at] = '?';
+    Json *j = clean ? cJSON_CreateString(clean) : NULL;
+    free(clean);
+    return j;
+}
+
+const char *compare_text(double value, int decimals, char out[32]) {
+    if (isnan(value)) return "undefined";
+    if (isinf(value)) return value > 0 ? "inf" : "-inf";
+    snprintf(out, 32, "%.*f", decimals, value);
+    return out;
+}
+
+typedef enum Content { TENSORS, FRAMES, SOUND } Content;
+
+typedef struct Side {
+    Content content;
+    FramesKind kind;
+    bool sound;
+} Side;
+
+static bool is_safetensors(const char *path) {
+    const char *dot = strrchr(path, '.');
+    return dot && !strcmp(dot, ".safetensors") && !file_is_dir(path);
+}
+
+static Status look(const char *path, Side *out, Error *e) {
+    bool frames;
+    *out = (Side){.content = TENSORS};
+    if (is_safetensors(path)) return OK;
+    TRY(frames_kind_of(path, &out->kind, &frames, &out->sound, e));
+    out->content = frames ? FRAMES : SOUND;
+    return OK;
+}
+
+/* A limit or a file that this pair of contents has no use for was meant for something else. */
+static Status check_options(const Side side[2], const CompareOptions *o, Error *e) {
+    const CompareLimits *l = &o->limits;
+    bool pictures = side[0].content == FRAMES, sound = side[0].sound || side[1].sound;
+    if (l->has_min_ssim && !pictures) return fail(e, ERR_USAGE, "--min-ssim: these files hold no pictures");
+    if (o->diff && !pictures) return fail(e, ERR_USAGE, "--diff: these files hold no pictures");
+    if (l->has_min_snr && !sound) return fail(e, ERR_USAGE, "--min-snr: these files hold no sound");
+    if ((l->has_min_psnr || l->has_max_abs) && side[0].content == SOUND)
+        return fail(e, ERR_USAGE, "--min-psnr and --max-abs: sound alone is held to --min-snr");
+    if (o->diff && !o->overwrite && file_exists(o->diff))
+        return fail(e, ERR_USAGE, "--diff: %s exists; give -y to overwrite", o->diff);
+    return OK;
+}
+
+static Status compare_both(const char *const path[2], const CompareOptions *o, Sink *s, Verdict *v, Error *e) {
+    static const char *const WORDS[] = {"tensors", "frames", "sound"};
+    Side side[2];
+    TRY(look(path[0], &side[0], e));
+    TRY(look(path[1], &side[1], e));
+    if (side[0].content != side[1].content)
+        return fail(e, ERR_USAGE, "%s holds %s and %s holds %s", path[0], WORDS[side[0].content], path[1], WORDS[side[1].content]);
+    TRY(check_options(side, o, e));
+    if (s->json) cJSON_AddStringToObject(s->json, "content", WORDS[side[0].content]);
+    if (side[0].content == TENSORS) return compare_tensors(path, &o->limits, s, v, e);
+    if (side[0].content == FRAMES)
+        TRY(compare_sequence(path, (FramesKind[]){side[0].kind, side[1].kind}, o, s, v, e));
+    if (side[0].sound && side[1].sound) return compare_sound(path, &o->limits, s, v, e);
+    if (side[0].sound == side[1].sound) return OK;
+    v->equal = false;
+    compare_failed(v, "only the %s has sound", side[0].sound ? "reference" : "output");
+    if (s->text) fprintf(s->text, "sound: only in the %s\n", side[0].sound ? "reference" : "output");
+    else cJSON_AddStringToObject(s->json, "sound", side[0].sound ? "only in the reference" : "only in the output");
+    return OK;
+}
+
+static Status finish_json(Sink *s, const Verdict *v, FILE *text, Error *e) {
+    cJSON_AddBoolToObject(s->json, "equal", v->equal);
+    cJSON_AddBoolToObject(s->json, "passed", !v->failed);
+    if (v->failed) cJSON_AddItemToObject(s->json, "why", compare_name(v->why));
+    char *line = cJSON_PrintUnformatted(s->json);
+    if (!line) return fail(e, ERR_MEMORY, "out of memory for the result");
+    fprintf(text, "%s\n", line);
+    cJSON_free(line);
+    return OK;
+}
+
+Status compare_files(const char *reference, const char *output, const CompareOptions *options, FILE *text, Error *e) {
+    const char *const path[2] = {reference, output};
+    Verdict v = {.equal = true};
+    Sink s = {.text = options->json ? NULL : text, .json = options->json ? cJSON_CreateObject() : NULL};
+    Status status = options->json && !s.json ? fail(e, ERR_MEMORY, "out of memory") : OK;
+    if (status == OK && s.json) {
+        cJSON_AddItemToObject(s.json, "reference", compare_name(reference));
+        cJSON_AddItemToObject(s.json, "output", compare_name(output));
     }
-    double n = (double)bytes;
-    return (Comparison){.equal = !differing,
-                        .bytes = (int64_t)bytes,
-                        .differing = (int64_t)differing,
-                        .max_abs = max,
-                        .mean_abs = (double)sum / n,
-                        .psnr = squares ? 10.0 * log10(255.0 * 255.0 * n / (double)squares) : INFINITY};
-}
-
-bool compare_passes(const Comparison *c, const CompareLimits *limits) {
-    if (!limits->has_min_psnr && !limits->has_max_abs) return c->equal;
-    return (!limits->has_min_psnr || c->psnr >= limits->min_psnr) &&
-           (!limits->has_max_abs || c->max_abs <= limits->max_abs);
-}
-
-/* --- metadata --- */
-
-/* One value as JSON (no control character reaches a terminal), cut to a line's length between code points. */
-static void print_value(FILE *text, const Json *value) {
-    enum { SHOWN = 200 };
-    if (!value) {
-        fputs("absent", text);
-        return;
-    }
-    char *json = cJSON_PrintUnformatted(value);
-    size_t n = json ? strlen(json) : 0, cut = n;
-    if (n > SHOWN)
-        for (cut = SHOWN; cut && ((unsigned char)json[cut] & 0xc0) == 0x80;) cut--;
-    for (size_t i = 0; i < cut; i++) /* DEL is the one control character that cJSON does not escape */
-        fputc(json[i] == 0x7f ? '?' : json[i], text);
-    if (cut < n) fprintf(text, "... (%zu bytes)", n);
-    cJSON_free(json);
-}
-
-static int print_difference(FILE *text, const char *key, const Json *a, const Json *b) {
-    if (a && b && cJSON_Compare(a, b, 1)) return 0;
-    Json *name = cJSON_CreateString(key);
-    fputs("metadata ", text);
-    print_value(text, name);
-    fputs(": ", text);
-    print_value(text, a);
-    fputs(" | ", text);
-    print_value(text, b);
-    fputc('\n', text);
-    cJSON_Delete(name);
-    return 1;
-}
-
-/* ditto's own parameters, key by key: those of A in its order, then those only B has. */
-static int print_parameters(FILE *text, const Json *a, const Json *b) {
-    int found = 0;
-    for (const Json *i = a->child; i; i = i->next)
-        found += print_difference(text, i->string, i, json_get(b, i->string));
-    for (const Json *i = b->child; i; i = i->next)
-        if (!json_get(a, i->string)) found += print_difference(text, i->string, NULL, i);
-    return found;
-}
-
-/* The other texts, as strings. A key that occurs twice is compared by its first text. */
-static int print_texts(FILE *text, const PngTexts *a, const PngTexts *b, bool only_missing) {
-    int found = 0;
-    for (int i = 0; i < a->count; i++) {
-        const char *key = a->items[i].key, *mine = png_texts_get(a, key), *other = png_texts_get(b, key);
-        if (!strcmp(key, PNG_DITTO_KEY) || mine != a->items[i].text || (other && only_missing)) continue;
-        Json *x = cJSON_CreateString(mine), *y = other ? cJSON_CreateString(other) : NULL;
-        found += only_missing ? print_difference(text, key, y, x) : print_difference(text, key, x, y);
-        cJSON_Delete(x);
-        cJSON_Delete(y);
-    }
-    return found;
-}
-
-static void print_metadata(FILE *text, const char *path_a, const char *path_b) {
-    PngTexts a = {0}, b = {0};
-    Json *x = NULL, *y = NULL;
-    /* files without readable texts (JPEG, foreign PNG) carry no metadata; pixels decide about errors */
-    png_read_texts(path_a, &a, NULL);
-    png_read_texts(path_b, &b, NULL);
-    const char *s = png_texts_get(&a, PNG_DITTO_KEY), *t = png_texts_get(&b, PNG_DITTO_KEY);
-    if (s && t) {
-        int found;
-        if (json_parse(s, strlen(s), path_a, &x, NULL) == OK &&
-            json_parse(t, strlen(t), path_b, &y, NULL) == OK && cJSON_IsObject(x) && cJSON_IsObject(y)) {
-            found = print_parameters(text, x, y);
-        } else {
-            found = strcmp(s, t) != 0;
-            if (found) fputs("metadata: not readable as parameters, and different\n", text);
-        }
-        found += print_texts(text, &a, &b, false) + print_texts(text, &b, &a, true);
-        if (!found) fputs("metadata: equal\n", text);
-    } else if (s || t) {
-        fprintf(text, "metadata: only in %s\n", s ? path_a : path_b);
-    }
-    json_free(x);
-    json_free(y);
-    png_texts_free(&a);
-    png_texts_free(&b);
-}
-
-/* --- files --- */
-
-static void print_notes(FILE *text, const char *path, const Image *image) {
-    if (image->channels == 2 || image->channels == 4)
-        fprintf(text, "note: %s: alpha is not compared\n", path);
-    if (image->deep) fprintf(text, "note: %s: of 16-bit samples only the upper byte is compared\n", path);
-}
-
-static void print_numbers(FILE *text, const Comparison *c) {
-    fprintf(text, "size: %dx%d\n", c->width, c->height);
-    fprintf(text, "equal pixels: %s\n", c->equal ? "yes" : "no");
-    fprintf(text, "differing bytes: %lld of %lld\n", (long long)c->differing, (long long)c->bytes);
-    fprintf(text, "max difference: %d\n", c->max_abs);
-    fprintf(text, "mean difference: %.6g\n", c->mean_abs);
-    if (isinf(c->psnr)) fputs("PSNR: inf\n", text);
-    else fprintf(text, "PSNR: %.4f dB\n", c->psnr);
-}
-
-static Status compare_images(const char *a, const char *b, const Image *x, const Image *y,
-                             const CompareLimits *limits, FILE *text, Comparison *out, Error *e) {
-    print_metadata(text, a, b);
-    if (x->width != y->width || x->height != y->height)
-        return fail(e, ERR_USAGE, "%s is %dx%d and %s is %dx%d: only equal sizes can be compared", a,
-                    x->width, x->height, b, y->width, y->height);
-    print_notes(text, a, x);
-    print_notes(text, b, y);
-    *out = compare_pixels(x->rgb, y->rgb, (size_t)x->width * (size_t)x->height * 3);
-    out->width = x->width;
-    out->height = x->height;
-    print_numbers(text, out);
-    if (compare_passes(out, limits)) return OK;
-    return fail(e, ERR_SOME, "%s and %s differ: max difference %d, PSNR %.4f dB", a, b, out->max_abs,
-                out->psnr);
-}
-
-Status compare_files(const char *a, const char *b, const CompareLimits *limits, FILE *text, Comparison *out,
-                     Error *e) {
-    Image x = {0}, y = {0};
-    *out = (Comparison){0};
-    Status status = image_read(a, &x, e);
-    if (status == OK) status = image_read(b, &y, e);
-    if (status == OK) status = compare_images(a, b, &x, &y, limits, text, out, e);
-    image_free(&x);
-    image_free(&y);
+    if (status == OK) status = compare_both(path, options, &s, &v, e);
+    if (status == OK && s.json) status = finish_json(&s, &v, text, e);
+    cJSON_Delete(s.json);
+    if (status == OK && (fflush(text) || ferror(text)))
+        status = fail(e, ERR_USAGE, "standard output: cannot write: %s", strerror(errno));
+    if (status == OK && v.failed) status = fail(e, ERR_SOME, "%s and %s differ: %s", reference, output, v.why);
     if (status != OK && status != ERR_SOME) {
         status = ERR_USAGE; /* compare knows three outcomes only */
         if (e) e->code = ERR_USAGE;

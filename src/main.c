@@ -52,12 +52,18 @@ static void keep_streams(void) {
 }
 
 static Status compare(const Cli *cli, Error *e) {
-    CompareLimits limits = {.has_min_psnr = cli->min_psnr >= 0,
-                            .min_psnr = cli->min_psnr,
-                            .has_max_abs = cli->max_abs >= 0,
-                            .max_abs = cli->max_abs};
-    Comparison found;
-    return compare_files(cli->args[0], cli->args[1], &limits, stdout, &found, e);
+    CompareOptions options = {.limits = {.has_min_psnr = cli->min_psnr >= 0,
+                                         .has_min_ssim = cli->min_ssim >= 0,
+                                         .has_min_snr = cli->min_snr >= 0,
+                                         .has_max_abs = cli->max_abs >= 0,
+                                         .min_psnr = cli->min_psnr,
+                                         .min_ssim = cli->min_ssim,
+                                         .min_snr = cli->min_snr,
+                                         .max_abs = cli->max_abs},
+                              .json = cli->json,
+                              .diff = cli->diff,
+                              .overwrite = cli->overwrite};
+    return compare_files(cli->args[0], cli->args[1], &options, stdout, e);
 }
 
 static HubEnv hub_environment(void) {

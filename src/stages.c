@@ -1,6 +1,7 @@
 /* stages.c - see stages.h. */
 #include "stages.h"
 
+#include "core/convert.h"
 #include "core/file.h"
 #include "core/safetensors.h"
 
@@ -107,20 +108,6 @@ Status stages_check_used(const Stages *s, Error *e) {
 
 static bool is_float(DType t) { return t == F32 || t == F64 || t == F16 || t == BF16; }
 
-static double element(const char *from, DType t) {
-    union { float f; double d; uint16_t h; int32_t i; int64_t l; uint8_t u; } v;
-    memcpy(&v, from, dtype_size(t));
-    switch (t) {
-    case F32: return (double)v.f;
-    case F64: return v.d;
-    case F16: return (double)f16_to_f32(v.h);
-    case BF16: return (double)bf16_to_f32(v.h);
-    case I32: return v.i;
-    case I64: return (double)v.l;
-    default: return v.u;
-    }
-}
-
 static void store(char *to, DType t, double value) {
     float f = (float)value;
     uint16_t h = t == F16 ? f16_from_f32(f) : bf16_from_f32(f);
@@ -154,7 +141,7 @@ static Status convert(Injected *in, DType dtype, int rank, const int64_t *shape,
     if (have.dtype == dtype) memcpy(out, have.data, n * to);
     else
         for (size_t i = 0; i < n; i++)
-            store((char *)out + i * to, dtype, element((const char *)have.data + i * from, have.dtype));
+            store((char *)out + i * to, dtype, convert_value((const char *)have.data + i * from, have.dtype));
     in->used = true;
     return OK;
 }

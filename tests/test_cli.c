@@ -123,7 +123,7 @@ static const Refusal REFUSALS[] = {
     {"-m|d|-p|ab\xe2\x82", "invalid UTF-8 at byte 2"},
     {"compare|a.png", "compare: needs 2 arguments"},
     {"compare|a.png|b.png|c.png", "unexpected argument \"c.png\""},
-    {"compare|a|b|--max-abs|256", "--max-abs: 256 is out of range, expected 0 to 255"},
+    {"compare|a|b|--max-abs|-1", "--max-abs: -1 is out of range, expected 0 to 1e+38"},
     {"inspect", "inspect: needs 1 argument ("},
     {"tokens", "needs TOKENIZER_DIR"},
     {"tokens|-m|d", "go together"},

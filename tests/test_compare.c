@@ -63,12 +63,12 @@ static void write_png(Tally *t, const char *path, const uint8_t *rgb, int width,
 
 /* Runs compare_files() and hands back what it printed. */
 static Status run(const Files *f, const CompareLimits *limits, char *printed, size_t size, Error *e) {
-    Comparison c;
+    CompareOptions options = {.limits = *limits};
     memset(printed, 0, size);
     FILE *text = fmemopen(printed, size - 1, "w");
     if (!text) exit(4);
     *e = (Error){0};
-    Status status = compare_files(f->a, f->b, limits, text, &c, e);
+    Status status = compare_files(f->a, f->b, &options, text, e);
     fclose(text);
     return status;
 }
