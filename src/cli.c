@@ -120,6 +120,22 @@ static Status read_inject(const char *typed, const char *value, Cli *cli, Error 
     return OK;
 }
 
+static Status read_shape(const char *typed, const char *value, Cli *cli, Error *e) {
+    const char *at = value;
+    cli->shape_rank = 0;
+    for (;;) {
+        char *end = NULL;
+        errno = 0;
+        long long v = strtoll(at, &end, 10);
+        if (*at < '0' || *at > '9' || (*end && *end != ',') || errno || v < 1 || v > INT32_MAX || cli->shape_rank == TENSOR_MAX_RANK)
+            return fail(e, ERR_USAGE, "%s: found \"%s\", expected 1 to %d extents such as 1,16,128,128", typed, value,
+                        (int)TENSOR_MAX_RANK);
+        cli->shape[cli->shape_rank++] = v;
+        if (!*end) return OK;
+        at = end + 1;
+    }
+}
+
 static Status set(Cli *cli, const Option *o, const char *typed, const char *value, Error *e) {
     void *field = (char *)cli + o->field;
     long long v = 0;
@@ -179,6 +195,7 @@ static Status set(Cli *cli, const Option *o, const char *typed, const char *valu
         *(bool *)field = !strcmp(value, "off");
         return OK;
     case KIND_INJECT: return read_inject(typed, value, cli, e);
+    case KIND_SHAPE: return read_shape(typed, value, cli, e);
     }
     return OK;
 }
@@ -262,7 +279,13 @@ static Status check_required(const Cli *cli, Error *e) {
         if (cli->guidance >= 0 && cli->guidance_scale >= 0)
             return fail(e, ERR_USAGE, "--guidance and --guidance-scale are both given; expected one of them");
     }
-    if ((cli->command == COMMAND_SELFTEST || cli->command == COMMAND_BENCH) && !cli->model)
+    if (cli->command == COMMAND_NOISE) {
+        if (!cli->seed_given) return fail(e, ERR_USAGE, "noise: needs --seed N");
+        if (!cli->model == !cli->shape_rank) return fail(e, ERR_USAGE, "noise: needs --shape N,N,... or -m DIR, one of them");
+        if (!cli->model && (cli->width || cli->height))
+            return fail(e, ERR_USAGE, "noise: --width and --height go with -m DIR, not with --shape");
+    }
+    if ((cli->command == COMMAND_SELFTEST || cli->command == COMMAND_BENCH || cli->command == COMMAND_SIGMAS) && !cli->model)
         return fail(e, ERR_USAGE, "no model: give -m DIR");
     if (cli->command == COMMAND_TOKENS) {
         bool whole = cli->model || cli->prompt;
@@ -369,8 +392,7 @@ void cli_help_all(FILE *out) {
         fprintf(out, "  %-10s %s\n", cli_command_name((Command)i), options_command((Command)i)->summary);
     fprintf(out, "\n\"ditto COMMAND --help\" lists a command's options. Without a command, generate:\n\n");
     cli_help(COMMAND_GENERATE, out);
-    fprintf(
-        out,
-        "\nexit codes: 0 done, 1 compare or selftest found a difference, 2 usage, 3 bad weights, config or tokenizer,\n"
-        "  4 out of memory, 5 NaN or Inf, 6 input/output, 7 device or driver, 130 interrupted\n");
+    fputs("\nexit codes:\n", out);
+    const ExitCode *code;
+    for (int i = 0; (code = options_exit_code(i)); i++) fprintf(out, "  %-4d %s\n", code->code, code->meaning);
 }

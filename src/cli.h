@@ -22,6 +22,11 @@ typedef enum Command {
     COMMAND_TOKENS,
     COMMAND_SELFTEST,
     COMMAND_BENCH,
+    COMMAND_VERIFY,
+    COMMAND_SIGMAS,
+    COMMAND_NOISE,
+    COMMAND_COMPLETION,
+    COMMAND_MAN,
     COMMAND_COUNT
 } Command;
 
@@ -63,6 +68,9 @@ typedef struct Cli {
     /* bench; it takes model, width, height, device, dtype and vram too */
     int runs, warmup;
     bool serve;
+    /* noise; it takes model, width, height, seed, dtype, output, overwrite and json too */
+    int64_t shape[TENSOR_MAX_RANK];
+    int shape_rank; /* 0: not given */
 } Cli;
 
 /* Parses argv[1..]. ERR_USAGE names the option, what was found and what was expected. cli_free in any case. */

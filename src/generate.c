@@ -8,6 +8,7 @@
 #include "media/png.h"
 #include "meta.h"
 #include "names.h"
+#include "profile.h"
 #include "progress.h"
 #include "report.h"
 #include "rng.h"
@@ -159,8 +160,12 @@ static Status one_picture(Run *r, int k, Error *e) {
     say_families(r, &media, k == 0);
     if (status == ERR_NAN) keep_latents(&media, r->names.path[k], r->cli->overwrite, e);
     if (status == OK && *r->interrupted) status = fail(e, ERR_INTERRUPTED, "interrupted");
-    Meta meta = {&job, pipeline_title(r->pipeline), pipeline_device(r->pipeline),
-                 pipeline_dtype(r->pipeline)};
+    Profile profile;
+    char profile_line[PROFILE_TEXT] = "";
+    if (status == OK) status = pipeline_profile(r->pipeline, &profile, e);
+    if (status == OK) profile_text(&profile, profile_line);
+    Meta meta = {&job, pipeline_title(r->pipeline), pipeline_device(r->pipeline), pipeline_dtype(r->pipeline),
+                 r->cli->model, profile_line};
     double made = clock_now();
     if (status == OK) status = save(r, &meta, r->names.path[k], &media, e);
     r->done[k] = (ReportPicture){.path = r->names.path[k],

@@ -7,14 +7,19 @@
 #include "bench.h"
 #include "cli.h"
 #include "compare.h"
+#include "completion.h"
 #include "core/file.h"
 #include "generate.h"
 #include "hub.h"
 #include "inspect_model.h"
+#include "manual.h"
 #include "media/png.h"
 #include "meta.h"
+#include "noise.h"
 #include "selftest.h"
+#include "sigmas.h"
 #include "text/tok.h"
+#include "verify.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -159,6 +164,63 @@ static Status bench(const Cli *cli, Error *e) {
     return status;
 }
 
+static Status verify(const Cli *cli, Error *e) {
+    char *recorded = NULL, *folder = NULL;
+    if (!cli->model) TRY(verify_model(cli->args[0], &recorded, e));
+    Status status = model_folder(cli->model ? cli->model : recorded, &folder, e);
+    if (status != OK && recorded) because(e, "%s names its model; if it lies elsewhere give -m DIR", cli->args[0]);
+    VerifyOptions options = {.file = cli->args[0],
+                             .folder = folder,
+                             .device = cli->device,
+                             .vram = cli->vram,
+                             .json = cli->json,
+                             .quiet = cli->verbosity < 0,
+                             .interrupted = &interrupted};
+    if (status == OK) status = verify_run(&options, stdout, stderr, e);
+    free(folder);
+    free(recorded);
+    return status;
+}
+
+/* The CPU's pipeline of a model, for what depends on no device. */
+static Status open_model(const Cli *cli, Pipeline **p, Error *e) {
+    char *folder = NULL;
+    TRY(model_folder(cli->model, &folder, e));
+    Status status = pipeline_open(
+        &(PipelineOptions){.model = folder, .device = "cpu", .dtype = cli->dtype, .interrupted = &interrupted}, p, e);
+    free(folder);
+    return status;
+}
+
+static Job sized_job(const Cli *cli) {
+    return (Job){.prompt = "", .width = cli->width, .height = cli->height, .steps = cli->steps, .seed = cli->seed};
+}
+
+static Status sigmas(const Cli *cli, Error *e) {
+    Pipeline *p = NULL;
+    Job job = sized_job(cli);
+    TRY(open_model(cli, &p, e));
+    Status status = sigmas_print(p, &job, cli->json, stdout, e);
+    pipeline_close(p);
+    return status;
+}
+
+static Status noise(const Cli *cli, Error *e) {
+    Pipeline *p = NULL;
+    Job job = sized_job(cli);
+    NoiseOptions options = {.seed = cli->seed,
+                            .rank = cli->shape_rank,
+                            .dtype = cli->dtype ? cli->dtype : BF16,
+                            .output = cli->output,
+                            .overwrite = cli->overwrite,
+                            .json = cli->json};
+    memcpy(options.shape, cli->shape, sizeof options.shape);
+    if (cli->model) TRY(open_model(cli, &p, e));
+    Status status = noise_print(&options, p, &job, stdout, e);
+    pipeline_close(p);
+    return status;
+}
+
 static Status dispatch(const Cli *cli, Error *e) {
     switch (cli->command) {
     case COMMAND_GENERATE: return generate(cli, e);
@@ -167,6 +229,11 @@ static Status dispatch(const Cli *cli, Error *e) {
     case COMMAND_TOKENS: return tokens(cli, e);
     case COMMAND_SELFTEST: return selftest(cli, e);
     case COMMAND_BENCH: return bench(cli, e);
+    case COMMAND_VERIFY: return verify(cli, e);
+    case COMMAND_SIGMAS: return sigmas(cli, e);
+    case COMMAND_NOISE: return noise(cli, e);
+    case COMMAND_COMPLETION: return completion_print(cli->args[0], stdout, e);
+    case COMMAND_MAN: manual_print(stdout); return OK;
     case COMMAND_COUNT: break;
     }
     return fail(e, ERR_USAGE, "ditto %s is not part of this build", cli_command_name(cli->command));

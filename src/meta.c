@@ -5,6 +5,7 @@
 
 #include "cli.h"
 #include "media/png.h"
+#include "profile.h"
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>
@@ -92,6 +93,14 @@ static bool add_dispatch(cJSON *o, const Media *m) {
     return ok;
 }
 
+/* With what, and from where: what `ditto verify` needs and names. */
+static bool add_origin(cJSON *o, const Meta *m) {
+    char build[PROFILE_BUILD];
+    profile_build(build);
+    return (!m->path || add_text(o, "model_path", m->path)) && (!m->profile || add_text(o, "profile", m->profile)) &&
+           (!build[0] || add_text(o, "build", build));
+}
+
 /* Models without the input resolve to 0, not given. */
 bool meta_has_guidance(const Job *job) { return job->guidance_given || job->guidance > 0; }
 
@@ -111,7 +120,7 @@ char *meta_json(const Meta *m, const char *path, const Media *media) {
     ok = ok && cJSON_AddNumberToObject(o, "cfg_scale", j->cfg_scale) &&
          cJSON_AddNumberToObject(o, "max_sequence_length", j->max_sequence_length);
     ok = ok && add_text(o, "device", m->device) && add_text(o, "dtype", m->dtype == F32 ? "f32" : "bf16") &&
-         add_injected(o, j) && add_text(o, "quality", j->quality == QUALITY_HIGH ? "high" : "lossless");
+         add_origin(o, m) && add_injected(o, j) && add_text(o, "quality", j->quality == QUALITY_HIGH ? "high" : "lossless");
     ok = ok && (!media || add_families(o, media));
     ok = ok && (!path || !media || (add_lines(o, media) && add_dispatch(o, media) && add_seconds(o, media)));
     char *text = ok ? cJSON_PrintUnformatted(o) : NULL;

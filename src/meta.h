@@ -15,6 +15,8 @@ typedef struct Meta {
     const char *title; /* of the model */
     const char *device;
     DType dtype;
+    const char *path;    /* what -m named; NULL: not told */
+    const char *profile; /* profile_text(); NULL: not told */
 } Meta;
 
 /* malloc'd JSON object on one line; with media, it names the mounted families; with path, it begins with "path" and ends

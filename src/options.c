@@ -5,6 +5,7 @@
 #include "bench.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -14,29 +15,32 @@ enum {
     TOK = 1 << COMMAND_TOKENS,
     SLF = 1 << COMMAND_SELFTEST,
     BEN = 1 << COMMAND_BENCH,
+    VER = 1 << COMMAND_VERIFY,
+    SIG = 1 << COMMAND_SIGMAS,
+    NOI = 1 << COMMAND_NOISE,
     ALL = OPTIONS_ALL
 };
 
 #define AT(f) offsetof(Cli, f)
 
 static const Option OPTIONS[] = {
-    {"model", 'm', KIND_TEXT, GEN | TOK | SLF | BEN, "DIR",
+    {"model", 'm', KIND_TEXT, GEN | TOK | SLF | BEN | VER | SIG | NOI, "DIR",
      "model: diffusers folder, hub snapshot folder, or OWNER/NAME in the hub cache", AT(model), 0, 0, NULL},
     {"prompt", 'p', KIND_PROMPT, GEN | TOK, "TEXT", "what to draw (UTF-8; may be empty)", AT(prompt), 0, 0,
      NULL},
     {"negative-prompt", 'n', KIND_PROMPT, GEN, "TEXT", "what to avoid; used when --cfg-scale is above 1 (Z-Image: 0)",
      AT(negative_prompt), 0, 0, NULL},
-    {"output", 'o', KIND_TEXT, GEN, "NAME",
+    {"output", 'o', KIND_TEXT, GEN | NOI, "NAME",
      "PNG file, or a folder; %d or %03d becomes the picture's number\n"
-     "(default: ./TITLE-SEED.png)",
+     "(default: ./TITLE-SEED.png); noise: a safetensors file",
      AT(output), 0, 0, NULL},
-    {"width", 'W', KIND_SIZE, GEN | BEN, "N", "pixels, a multiple of 16 (default: the model's)", AT(width), 16,
+    {"width", 'W', KIND_SIZE, GEN | BEN | SIG | NOI, "N", "pixels, a multiple of 16 (default: the model's)", AT(width), 16,
      16384, NULL},
-    {"height", 'H', KIND_SIZE, GEN | BEN, "N", "pixels, a multiple of 16 (default: the model's)", AT(height), 16,
+    {"height", 'H', KIND_SIZE, GEN | BEN | SIG | NOI, "N", "pixels, a multiple of 16 (default: the model's)", AT(height), 16,
      16384, NULL},
-    {"steps", 0, KIND_INT, GEN, "N", "denoising steps, 1 to 10000 (default: the model's)", AT(steps), 1,
+    {"steps", 0, KIND_INT, GEN | SIG, "N", "denoising steps, 1 to 10000 (default: the model's)", AT(steps), 1,
      10000, "num-inference-steps"},
-    {"seed", 0, KIND_SEED, GEN, "N", "0 to 2^64-1; -1 or none: drawn, printed and stored", AT(seed), 0, 0,
+    {"seed", 0, KIND_SEED, GEN | NOI, "N", "0 to 2^64-1; -1 or none: drawn, printed and stored", AT(seed), 0, 0,
      NULL},
     {"count", 0, KIND_INT, GEN, "N", "pictures to make, with seeds SEED, SEED+1, ...", AT(count), 1, 100000,
      NULL},
@@ -53,11 +57,11 @@ static const Option OPTIONS[] = {
      1000, NULL},
     {"max-sequence-length", 0, KIND_INT, GEN, "N", "tokens of the long text encoder (default: the model's)",
      AT(max_sequence_length), 1, 8192, NULL},
-    {"device", 0, KIND_DEVICE, GEN | SLF | BEN, "cpu|cuda", "where to compute (default: chosen)", AT(device), 0, 0, NULL},
-    {"vram", 0, KIND_BYTES, GEN | SLF | BEN, "SIZE",
+    {"device", 0, KIND_DEVICE, GEN | SLF | BEN | VER, "cpu|cuda", "where to compute (default: chosen)", AT(device), 0, 0, NULL},
+    {"vram", 0, KIND_BYTES, GEN | SLF | BEN | VER, "SIZE",
      "most GPU memory to use, such as 24G or 800M, binary units\n(default: what is free); weights that do not fit take turns",
      AT(vram), 0, 0, NULL},
-    {"dtype", 0, KIND_DTYPE, GEN | SLF | BEN, "bf16|f32", "number format of the computation (default: bf16)", AT(dtype),
+    {"dtype", 0, KIND_DTYPE, GEN | SLF | BEN | SIG | NOI, "bf16|f32", "number format of the computation (default: bf16)", AT(dtype),
      0, 0, NULL},
     {"quality", 0, KIND_QUALITY, GEN | BEN, "lossless|high",
      "high: also fused kernels that leave roundings out (default: lossless)", AT(quality), 0, 0, NULL},
@@ -79,7 +83,8 @@ static const Option OPTIONS[] = {
     {"report", 0, KIND_TEXT, GEN, "FILE", "write all of that, and the seconds of each phase, as JSON", AT(report), 0, 0, NULL},
     {"no-metadata", 0, KIND_SWITCH, GEN, NULL, "leave prompt, seed and parameters out of the PNG",
      AT(no_metadata), 0, 0, NULL},
-    {"overwrite", 'y', KIND_SWITCH, GEN | CMP | SLF, NULL, "replace existing files", AT(overwrite), 0, 0, "yes"},
+    {"overwrite", 'y', KIND_SWITCH, GEN | CMP | SLF | NOI, NULL, "replace existing files", AT(overwrite), 0, 0, "yes"},
+    {"shape", 0, KIND_SHAPE, NOI, "N,N,...", "extents of one draw, as torch.randn takes them", 0, 0, 0, NULL},
     {"min-psnr", 0, KIND_REAL, CMP, "X", "same enough when the PSNR of every frame or tensor is at least X dB", AT(min_psnr), 0, 1000,
      NULL},
     {"min-ssim", 0, KIND_REAL, CMP, "X", "same enough when the SSIM of every frame is at least X, 0 to 1", AT(min_ssim), 0, 1,
@@ -102,10 +107,10 @@ static const Option OPTIONS[] = {
     {"runs", 0, KIND_INT, BEN, "N", "runs that count, 1 to 200 (default: 5)", AT(runs), 1, BENCH_MOST, NULL},
     {"warmup", 0, KIND_INT, BEN, "N", "runs before them that do not, 0 to 50 (default: 2)", AT(warmup), 0, BENCH_WARMUP, NULL},
     {"serve", 0, KIND_SWITCH, BEN, NULL, "measure once for each line on standard input", AT(serve), 0, 0, NULL},
-    {"json", 0, KIND_SWITCH, GEN | CMP | INS, NULL,
+    {"json", 0, KIND_SWITCH, GEN | CMP | INS | VER | SIG | NOI, NULL,
      "print JSON: one object a picture, or one for the whole result", AT(json), 0, 0, NULL},
     {"verbose", 'v', KIND_VERBOSE, GEN, NULL, "say more on standard error", AT(verbosity), 0, 0, NULL},
-    {"quiet", 'q', KIND_QUIET, GEN | SLF, NULL, "say nothing on standard error but errors", AT(verbosity), 0, 0,
+    {"quiet", 'q', KIND_QUIET, GEN | SLF | VER, NULL, "say nothing on standard error but errors", AT(verbosity), 0, 0,
      NULL},
     {"help", 'h', KIND_HELP, ALL, NULL, "this text", 0, 0, 0, NULL},
     {"version", 0, KIND_VERSION, ALL, NULL, "print the version", 0, 0, 0, NULL},
@@ -135,7 +140,32 @@ static const CommandInfo COMMANDS[COMMAND_COUNT] = {
                           0, 0},
     [COMMAND_BENCH] = {"bench", "step|decode|load -m DIR [options]", "time a step, the decoder or loading, as JSON",
                        "Median, smallest and largest of --runs; on a GPU by its own clock.", 1, 1},
+    [COMMAND_VERIFY] = {"verify", "FILE.png [-m DIR] [options]", "render a picture again from the parameters that it carries",
+                        "Says whether the pixels are equal, and what of program, device, libraries and kernels is not as recorded.\n"
+                        "Exit code: 0 equal, 1 not, 2 the picture does not carry all that is needed.",
+                        1, 1},
+    [COMMAND_SIGMAS] = {"sigmas", "-m DIR [-W N] [-H N] [--steps N] [--json]", "the noise levels that a run will use",
+                        "A line a step: step, sigma, timestep, what the model is given for it, factor of the step.", 0, 0},
+    [COMMAND_NOISE] = {"noise", "--seed N --shape N,N,... | --seed N -m DIR [options]", "the noise that a seed gives",
+                       "Of a shape, or what a model draws for a size. With -o it is written for --inject noise=FILE.", 0, 0},
+    [COMMAND_COMPLETION] = {"completion", "bash|zsh|fish", "print a completion script for a shell", "", 1, 1},
+    [COMMAND_MAN] = {"man", "", "print the manual page (roff)", "For example: ditto man | man -l -", 0, 0},
 };
+
+static const ExitCode EXIT_CODES[] = {
+    {OK, "done"},
+    {ERR_SOME, "compare, verify or selftest found a difference"},
+    {ERR_USAGE, "usage: a bad option or value, a file that exists; compare: not comparable"},
+    {ERR_MODEL, "bad weights, config or tokenizer"},
+    {ERR_MEMORY, "out of memory, or the plan does not fit this machine"},
+    {ERR_NAN, "NaN or Inf appeared; the text names the first stage"},
+    {ERR_IO, "reading or writing a file failed"},
+    {ERR_DEVICE, "no usable device, driver or library"},
+    {ERR_INTERRUPTED, "interrupted"},
+};
+enum { EXIT_CODE_COUNT = (int)(sizeof EXIT_CODES / sizeof EXIT_CODES[0]) };
+
+const ExitCode *options_exit_code(int i) { return i >= 0 && i < EXIT_CODE_COUNT ? &EXIT_CODES[i] : NULL; }
 
 const Option *options_at(int i) { return i >= 0 && i < OPTION_COUNT ? &OPTIONS[i] : NULL; }
 
@@ -250,5 +280,10 @@ Status options_unknown_command(const char *word, Error *e) {
     for (int i = 0; i < COMMAND_COUNT; i++) nearer(COMMANDS[i].name, strlen(COMMANDS[i].name), &n);
     if (worth_saying(&n))
         return fail(e, ERR_USAGE, "unknown command \"%s\"; did you mean \"%s\"?", word, n.best);
-    return fail(e, ERR_USAGE, "unknown command \"%s\"; expected generate, compare, inspect, tokens, selftest or bench", word);
+    char all[200] = "";
+    size_t used = 0;
+    for (int i = 0; i < COMMAND_COUNT && used < sizeof all; i++)
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", !i ? "" : i + 1 == COMMAND_COUNT ? " or " : ", ",
+                                 COMMANDS[i].name);
+    return fail(e, ERR_USAGE, "unknown command \"%s\"; expected %s", word, all);
 }

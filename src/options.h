@@ -25,6 +25,7 @@ typedef enum Kind {
     KIND_RNG,
     KIND_ON_OFF, /* bool: whether it is off */
     KIND_INJECT,
+    KIND_SHAPE,  /* 1 to 5 extents of at least 1 with commas between */
     KIND_HELP,
     KIND_VERSION,
 } Kind;
@@ -46,11 +47,18 @@ typedef struct CommandInfo {
     int args_min, args_max;
 } CommandInfo;
 
+/* Exit codes of the program; NULL past the last. */
+typedef struct ExitCode {
+    int code;
+    const char *meaning;
+} ExitCode;
+
 enum { OPTIONS_ALL = (1 << COMMAND_COUNT) - 1 };
 
 /* The table; NULL past its end. */
 const Option *options_at(int i);
 const CommandInfo *options_command(Command command);
+const ExitCode *options_exit_code(int i);
 /* By long name or alias ('_' counts as '-') or by letter, among the options of these subcommands; NULL: none. */
 const Option *options_find(const char *name, size_t size, unsigned commands);
 const Option *options_find_brief(char brief, unsigned commands);

@@ -117,7 +117,7 @@ Status pipeline_profile(const Pipeline *p, struct Profile *out, Error *e);
 /* What there is to report of a pipeline. All of it is the pipeline's and changes with the next job. */
 typedef struct Plan Plan;
 typedef struct PipelineFacts {
-    const struct Model *model; /* its parts hold the calls that ran */
+    struct Model *model;       /* its parts hold the calls that ran */
     struct Device *device;
     const struct Arena *work, *scratch;
     const struct ResidencyPool *pool;

@@ -5,7 +5,9 @@
 #include "kernels/cuda.h"
 #include "kernels/gemm_cpu.h"
 
+#include <link.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { PROVEN_SM = 90, PROVEN_CUDNN = 919, PROVEN_CUBLAS = 1301 }; /* versions without their patch */
 
@@ -34,6 +36,30 @@ void profile_text(const Profile *p, char text[PROFILE_TEXT]) {
     else
         snprintf(text, PROFILE_TEXT, "%s sm_%d cuDNN %d.%d cuBLAS %d.%d %s", p->device, p->sm, major_of(p->cudnn),
                  minor_of(p->cudnn), major_of(p->cublas), minor_of(p->cublas), word(p->dtype));
+}
+
+/* Called for the program first, then for its libraries; 1 stops. Notes: sizes of name and payload, type, both padded to 4. */
+static int read_build_id(struct dl_phdr_info *info, size_t size, void *user) {
+    (void)size;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *h = &info->dlpi_phdr[i];
+        if (h->p_type != PT_NOTE) continue;
+        const unsigned char *p = (const unsigned char *)(info->dlpi_addr + h->p_vaddr), *end = p + h->p_memsz;
+        while (end - p >= (ptrdiff_t)sizeof(ElfW(Nhdr))) {
+            ElfW(Nhdr) n;
+            memcpy(&n, p, sizeof n);
+            const unsigned char *payload = p + sizeof n + (n.n_namesz + 3) / 4 * 4;
+            if (n.n_type == NT_GNU_BUILD_ID && n.n_namesz == 4 && n.n_descsz < PROFILE_BUILD / 2)
+                for (unsigned k = 0; k < n.n_descsz; k++) snprintf((char *)user + 2 * k, 3, "%02x", payload[k]);
+            p = payload + (n.n_descsz + 3) / 4 * 4;
+        }
+    }
+    return 1;
+}
+
+void profile_build(char text[PROFILE_BUILD]) {
+    text[0] = 0;
+    dl_iterate_phdr(read_build_id, text);
 }
 
 bool profile_bits(const Profile *p, char *why, size_t size) {

@@ -30,6 +30,10 @@ enum { PROFILE_TEXT = 128 };
 Status profile_make(const Device *d, struct Cuda *cuda, DType dtype, Profile *out, Error *e);
 /* One line without tabs: "cuda sm_90 cuDNN 9.19 cuBLAS 13.1 bf16", "cpu OpenBLAS 0.3.29 Haswell f32". */
 void profile_text(const Profile *p, char text[PROFILE_TEXT]);
+/* The linker's build id of this program, lower-case hexadecimal; "" when it was linked without one. Any change of code,
+ * compiler or flags gives another. */
+enum { PROFILE_BUILD = 65 };
+void profile_build(char text[PROFILE_BUILD]);
 /* Whether the latents' bits are promised to be the reference's; else `why` holds what is different: "cuDNN 9.14". */
 bool profile_bits(const Profile *p, char *why, size_t size);
 

@@ -147,7 +147,7 @@ static void describe(const Cli *c, char *out, size_t size) {
     int n = snprintf(
         out, size,
         "%d m=%s p=%s n=%s o=%s %dx%d steps=%d count=%d seed=%d:%llu g=%g cfg=%g gs=%g msl=%d dev=%s vram=%zu dt=%d "
-        "q=%d f=%s ex=%d gr=%d dump=%s %d%d%d%d v=%d psnr=%g abs=%d ns=%d help=%d%d ver=%d",
+        "q=%d f=%s ex=%d gr=%d dump=%s %d%d%d%d v=%d psnr=%g abs=%g ns=%d help=%d%d ver=%d",
         (int)c->command, c->model ? c->model : "-", c->prompt ? c->prompt : "-",
         c->negative_prompt ? c->negative_prompt : "-", c->output ? c->output : "-", c->width, c->height,
         c->steps, c->count, c->seed_given, c->seed_given ? (unsigned long long)c->seed : 0, c->guidance,
@@ -409,7 +409,7 @@ static void test_meta(Tally *t) {
                .cfg_scale = 2,
                .max_sequence_length = 512,
                .seed = UINT64_MAX};
-    Meta meta = {&job, "a, b", "cpu", BF16};
+    Meta meta = {.job = &job, .title = "a, b", .device = "cpu", .dtype = BF16};
     char *text = meta_parameters(&meta);
     check(t,
           text && !strcmp(text, "a \"red\"\n\xe7\x8c\xab\nNegative prompt: dull, grey\nSteps: 28, Sampler: "

@@ -1,0 +1,70 @@
+/* sigmas.c - see sigmas.h. Nine digits give every f32 back. */
+#include "sigmas.h"
+
+#include "model.h"
+
+#include <cjson/cJSON.h>
+
+static Status add(Json *array, double value) {
+    char text[40];
+    snprintf(text, sizeof text, "%.9g", value);
+    return cJSON_AddItemToArray(array, cJSON_CreateRaw(text)) ? OK : ERR_MEMORY;
+}
+
+static Status print_json(const Pipeline *p, const Run *run, FILE *out, Error *e) {
+    static const char *const KEYS[] = {"sigmas", "timesteps", "t", "dt"};
+    const Model *m = pipeline_facts(p).model;
+    const Schedule *s = run->schedule;
+    Json *o = cJSON_CreateObject(), *list[4];
+    cJSON_AddStringToObject(o, "model", pipeline_title(p));
+    cJSON_AddNumberToObject(o, "width", run->job->width);
+    cJSON_AddNumberToObject(o, "height", run->job->height);
+    cJSON_AddNumberToObject(o, "steps", s->steps);
+    cJSON_AddStringToObject(o, "dtype", m->dtype == F32 ? "f32" : "bf16");
+    cJSON_AddNumberToObject(o, "mu", s->mu);
+    Status status = OK;
+    for (int k = 0; k < 4; k++) list[k] = cJSON_AddArrayToObject(o, KEYS[k]);
+    for (int i = 0; status == OK && i <= s->steps; i++) {
+        float params[STEP_PARAMS] = {0};
+        status = add(list[0], (double)s->sigmas[i]);
+        if (i == s->steps) break;
+        m->ops->params(m, run, i, params);
+        if (status == OK) status = add(list[1], (double)s->timesteps[i]);
+        if (status == OK) status = add(list[2], (double)params[STEP_T]);
+        if (status == OK) status = add(list[3], (double)params[STEP_DT]);
+    }
+    char *text = status == OK ? cJSON_PrintUnformatted(o) : NULL;
+    cJSON_Delete(o);
+    if (!text) return fail(e, ERR_MEMORY, "out of memory for %d steps", s->steps);
+    fprintf(out, "%s\n", text);
+    cJSON_free(text);
+    return OK;
+}
+
+static void print(const Pipeline *p, const Run *run, FILE *out) {
+    const Model *m = pipeline_facts(p).model;
+    const Schedule *s = run->schedule;
+    fprintf(out, "# %s, %dx%d, %d steps, %s, mu %.9g\n# step\tsigma\ttimestep\tt\tdt\n", pipeline_title(p), run->job->width,
+            run->job->height, s->steps, m->dtype == F32 ? "f32" : "bf16", s->mu);
+    for (int i = 0; i < s->steps; i++) {
+        float params[STEP_PARAMS] = {0};
+        m->ops->params(m, run, i, params);
+        fprintf(out, "%d\t%.9g\t%.9g\t%.9g\t%.9g\n", i, (double)s->sigmas[i], (double)s->timesteps[i], (double)params[STEP_T],
+                (double)params[STEP_DT]);
+    }
+    fprintf(out, "%d\t%.9g\n", s->steps, (double)s->sigmas[s->steps]);
+}
+
+Status sigmas_print(Pipeline *p, Job *job, bool json, FILE *out, Error *e) {
+    const Model *m = pipeline_facts(p).model;
+    Schedule schedule = {0};
+    Run run = {.job = job, .schedule = &schedule};
+    TRY(pipeline_resolve(p, job, e));
+    run.cfg = job->cfg;
+    TRY(m->ops->schedule(m, job, &schedule, e));
+    Status status = OK;
+    if (json) status = print_json(p, &run, out, e);
+    else print(p, &run, out);
+    sched_free(&schedule);
+    return status;
+}
