@@ -25,7 +25,9 @@ Q       := $(if $(V),,@)
 # Debian package: pkg-config name. The first list is what `make deps` installs.
 DEB_USER := build-essential pkg-config libcjson-dev libstb-dev libpcre2-dev libutf8proc-dev libopenblas-dev \
             libavcodec-dev libavformat-dev libswscale-dev libswresample-dev libavutil-dev libcmocka-dev
-DEB_DEV  := clang libclang-rt-dev clang-format python3-venv ffmpeg
+# Programs that tests hold ditto against; without them those parts are skipped by name.
+DEB_TEST := ffmpeg groff-base man-db zsh fish
+DEB_DEV  := clang libclang-rt-dev clang-format python3-venv $(DEB_TEST)
 NEEDED   := libcjson-dev:libcjson libstb-dev:stb libutf8proc-dev:libutf8proc \
             libopenblas-dev:openblas libcmocka-dev:cmocka
 PKGS     := libcjson stb libutf8proc openblas
@@ -54,13 +56,11 @@ CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -g -march=$(ARCH) -ffp-contract=off $(O
 NVFLAGS := -O3 -g -std=c++17 $(CUDA_CODE) --fmad=false -DHAVE_CUDA -Xcompiler -iquote,src,-Wall
 # Asked for in recipes only, so that `make deps` works where nothing is installed yet.
 CPPDEPS  = $(shell pkg-config --cflags $(PKGS) | sed 's/-I/-isystem /g')
-LDLIBS   = $(shell pkg-config --libs $(PKGS) $(AVFOUND)) $(CULIBS) -lm -lpthread $(EXTRALIBS)
-# The libav packages when this build has them: $(BUILD)/libav says so, and is asked in recipes too.
-AVFOUND  = $(if $(filter 1,$(file <$(BUILD)/libav)),$(AVPKGS))
+LDLIBS   = $(shell pkg-config --libs $(PKGS)) $(CULIBS) -lm -lpthread -ldl $(EXTRALIBS)
+# Not empty when this build knows libav's headers: $(BUILD)/libav says so, and is asked in recipes too. Nothing of it is linked.
+AVFOUND  = $(filter 1,$(file <$(BUILD)/libav))
 TESTLIBS := -lcmocka
 ifeq ($(VARIANT),portable-objects)
-# Its libraries, with all that they need themselves, are larger than the rest; LIBAV=1 takes them along.
-LIBAV   ?= 0
 LDLIBS  += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/lib:$$ORIGIN/../lib' # old tags: libraries' own needs are found too
 endif
 
@@ -148,6 +148,12 @@ deps-list: ## print the packages: for users, then for development
 	@echo $(DEB_USER)
 	@echo $(DEB_DEV)
 
+deps-test: ## install the programs that some tests compare with (ffmpeg, shells, groff)
+	@sudo=; if [ "$$(id -u)" != 0 ]; then sudo=sudo; fi; \
+	for p in ffmpeg groff man zsh fish; do command -v $$p >/dev/null || missing=1; done; [ -z "$$missing" ] || { \
+	$$sudo env DEBIAN_FRONTEND=noninteractive apt-get update && \
+	$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(DEB_TEST); }
+
 PROMPT ?= on a gray background: a big cyan circle in the top right and a large red disc in the top left
 demo: ditto ## render a picture with the checkpoint that ships
 	@mkdir -p out
@@ -199,10 +205,16 @@ check-tokenizers: ditto ## ids of the real vocabularies below VOCABS against the
 format: ## clang-format on FILES (default: files changed since the last commit)
 	@clang-format -i $(or $(FILES),$(shell git diff --name-only --diff-filter=d HEAD -- '*.c' '*.h' '*.cu'))
 
-install: ditto ## copy ditto to PREFIX/bin (/usr/local)
+SHARE = $(DESTDIR)$(PREFIX)/share
+install: ditto ## copy ditto to PREFIX/bin (/usr/local), its manual page and completion scripts to PREFIX/share
 	install -D -m 755 ditto $(DESTDIR)$(PREFIX)/bin/ditto
+	@mkdir -p $(SHARE)/man/man1 $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
+	./ditto man >$(SHARE)/man/man1/ditto.1
+	./ditto completion bash >$(SHARE)/bash-completion/completions/ditto
+	./ditto completion zsh >$(SHARE)/zsh/site-functions/_ditto
+	./ditto completion fish >$(SHARE)/fish/vendor_completions.d/ditto.fish
 
-# What every Linux has stays out; driver, CUDA and cuDNN are looked up at run time.
+# What every Linux has stays out; driver, CUDA, cuDNN and libav are looked up at run time.
 SYSTEM_LIBS := /(libc|libm|libdl|librt|libpthread|ld-linux-x86-64)\.so
 portable: ## build/portable: ditto and checkop with their libraries, for a machine with driver, CUDA and cuDNN only
 	$(Q)$(MAKE) --no-print-directory VARIANT=portable-objects ARCH=x86-64-v3 portable-folder
@@ -220,5 +232,5 @@ clean: ## remove what was built
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1:/p' $(firstword $(MAKEFILE_LIST)) | sed 's|^|  make |; s|:|\t|' | expand -t 26
 
-.PHONY: all deps deps-list demo score-demo check check-full asan asan-check fuzz fuzz-run lint lint-objects bench check-tokenizers \
+.PHONY: all deps deps-list deps-test demo score-demo check check-full asan asan-check fuzz fuzz-run lint lint-objects bench check-tokenizers \
         format install portable portable-folder clean help FORCE

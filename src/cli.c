@@ -127,7 +127,8 @@ static Status read_shape(const char *typed, const char *value, Cli *cli, Error *
         char *end = NULL;
         errno = 0;
         long long v = strtoll(at, &end, 10);
-        if (*at < '0' || *at > '9' || (*end && *end != ',') || errno || v < 1 || v > INT32_MAX || cli->shape_rank == TENSOR_MAX_RANK)
+        bool number = *at >= '0' && *at <= '9' && (!*end || *end == ',') && !errno;
+        if (!number || v < 1 || v > INT32_MAX || cli->shape_rank == TENSOR_MAX_RANK)
             return fail(e, ERR_USAGE, "%s: found \"%s\", expected 1 to %d extents such as 1,16,128,128", typed, value,
                         (int)TENSOR_MAX_RANK);
         cli->shape[cli->shape_rank++] = v;

@@ -20,13 +20,17 @@ void compare_failed(Verdict *v, const char *format, ...) {
 }
 
 void compare_number(Json *object, const char *key, double value) {
-    if (isfinite(value)) cJSON_AddNumberToObject(object, key, value);
-    else cJSON_AddNullToObject(object, key);
+    if (isfinite(value))
+        cJSON_AddNumberToObject(object, key, value);
+    else
+        cJSON_AddNullToObject(object, key);
 }
 
 void compare_decibel(Json *object, const char *key, double value) {
-    if (value == INFINITY) cJSON_AddStringToObject(object, key, "inf");
-    else compare_number(object, key, value);
+    if (value == INFINITY)
+        cJSON_AddStringToObject(object, key, "inf");
+    else
+        compare_number(object, key, value);
 }
 
 Json *compare_name(const char *name) {
@@ -81,15 +85,18 @@ static Status check_options(const Side side[2], const CompareOptions *o, Error *
 }
 
 /* The sound beside the frames. Pictures can hold none, so there it is no fault of theirs. */
-static Status compare_beside(const char *const path[2], const Side side[2], const CompareOptions *o, Sink *s, Verdict *v, Error *e) {
+static Status compare_beside(const char *const path[2], const Side side[2], const CompareOptions *o, Sink *s,
+                             Verdict *v, Error *e) {
     if (side[0].sound && side[1].sound) return compare_sound(path, &o->limits, s, v, e);
     if (side[0].sound == side[1].sound) return OK;
     bool pictures = side[0].content == FRAMES && (side[0].kind != FRAMES_VIDEO || side[1].kind != FRAMES_VIDEO);
-    const char *word = pictures          ? "not compared: pictures have none"
+    const char *word = pictures        ? "not compared: pictures have none"
                        : side[0].sound ? "only in the reference"
-                                         : "only in the output";
-    if (s->text) fprintf(s->text, "sound: %s\n", word);
-    else cJSON_AddStringToObject(s->json, "sound", word);
+                                       : "only in the output";
+    if (s->text)
+        fprintf(s->text, "sound: %s\n", word);
+    else
+        cJSON_AddStringToObject(s->json, "sound", word);
     if (pictures) return OK;
     v->equal = false;
     compare_failed(v, "sound is %s", word);
@@ -102,12 +109,12 @@ static Status compare_both(const char *const path[2], const CompareOptions *o, S
     TRY(look(path[0], &side[0], e));
     TRY(look(path[1], &side[1], e));
     if (side[0].content != side[1].content)
-        return fail(e, ERR_USAGE, "%s holds %s and %s holds %s", path[0], WORDS[side[0].content], path[1], WORDS[side[1].content]);
+        return fail(e, ERR_USAGE, "%s holds %s and %s holds %s", path[0], WORDS[side[0].content], path[1],
+                    WORDS[side[1].content]);
     TRY(check_options(side, o, e));
     if (s->json) cJSON_AddStringToObject(s->json, "content", WORDS[side[0].content]);
     if (side[0].content == TENSORS) return compare_tensors(path, &o->limits, s, v, e);
-    if (side[0].content == FRAMES)
-        TRY(compare_sequence(path, (FramesKind[]){side[0].kind, side[1].kind}, o, s, v, e));
+    if (side[0].content == FRAMES) TRY(compare_sequence(path, (FramesKind[]){side[0].kind, side[1].kind}, o, s, v, e));
     return compare_beside(path, side, o, s, v, e);
 }
 

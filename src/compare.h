@@ -41,15 +41,16 @@ typedef struct CompareLimits {
     bool has_min_psnr, has_min_ssim, has_min_snr, has_max_abs;
     double min_psnr; /* dB */
     double min_ssim;
-    double min_snr;  /* dB, sound */
-    double max_abs;  /* code values, or values of a tensor */
+    double min_snr; /* dB, sound */
+    double max_abs; /* code values, or values of a tensor */
 } CompareLimits;
 
 typedef struct CompareOptions {
     CompareLimits limits;
-    bool json;        /* one object instead of lines */
-    const char *diff; /* PNG to write: |difference| of the frame with the lowest PSNR, made as bright as it can be; NULL: none */
-    bool overwrite;   /* it may exist */
+    bool json; /* one object instead of lines */
+    const char *
+        diff; /* PNG to write: |difference| of the frame with the lowest PSNR, made as bright as it can be; NULL: none */
+    bool overwrite; /* it may exist */
 } CompareOptions;
 
 /* Two arrays of `bytes` samples, at least one; width and height are left 0. */

@@ -17,7 +17,8 @@ static Status draw(const Planes p[2], const CompareOptions *o, Sink *s, Error *e
     int largest = 0;
     for (size_t i = 0; i < bytes; i++) {
         ptrdiff_t y = (ptrdiff_t)(i / row), x = (ptrdiff_t)(i % row);
-        int d = abs(p[0].plane[0].data[y * p[0].plane[0].stride + x] - p[1].plane[0].data[y * p[1].plane[0].stride + x]);
+        int d =
+            abs(p[0].plane[0].data[y * p[0].plane[0].stride + x] - p[1].plane[0].data[y * p[1].plane[0].stride + x]);
         rgb[i] = (uint8_t)d;
         if (d > largest) largest = d;
     }
@@ -33,8 +34,8 @@ static Status draw(const Planes p[2], const CompareOptions *o, Sink *s, Error *e
     return status;
 }
 
-Status compare_diff(const char *const path[2], const FramesKind kind[2], int64_t index, const CompareOptions *o, Sink *s,
-                    Error *e) {
+Status compare_diff(const char *const path[2], const FramesKind kind[2], int64_t index, const CompareOptions *o,
+                    Sink *s, Error *e) {
     Frames *pair[2];
     Planes p[2];
     const PairWatch watch = {ignore, NULL};

@@ -52,8 +52,7 @@ static int print_difference(const Sink *s, const char *key, const Json *a, const
 /* ditto's own parameters, key by key: those of A in its order, then those only B has. */
 static int print_parameters(const Sink *s, const Json *a, const Json *b) {
     int found = 0;
-    for (const Json *i = a->child; i; i = i->next)
-        found += print_difference(s, i->string, i, json_get(b, i->string));
+    for (const Json *i = a->child; i; i = i->next) found += print_difference(s, i->string, i, json_get(b, i->string));
     for (const Json *i = b->child; i; i = i->next)
         if (!json_get(a, i->string)) found += print_difference(s, i->string, NULL, i);
     return found;
@@ -102,8 +101,10 @@ void compare_metadata(const Sink *sink, const char *path_a, const char *path_b) 
         Sink inner = {.text = sink->text, .json = sink->json ? cJSON_AddObjectToObject(sink->json, "metadata") : NULL};
         if (inner.text || inner.json) print_both(&inner, &a, &b);
     } else if (s || t) {
-        if (sink->text) fprintf(sink->text, "metadata: only in %s\n", s ? path_a : path_b);
-        else cJSON_AddStringToObject(sink->json, "metadata", s ? "only in the reference" : "only in the output");
+        if (sink->text)
+            fprintf(sink->text, "metadata: only in %s\n", s ? path_a : path_b);
+        else
+            cJSON_AddStringToObject(sink->json, "metadata", s ? "only in the reference" : "only in the output");
     }
     png_texts_free(&a);
     png_texts_free(&b);

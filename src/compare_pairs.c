@@ -35,12 +35,13 @@ Status compare_open(const char *const path[2], const FramesKind kind[2], bool rg
 
 static Status check_alike(Frames *const pair[2], const Planes p[2], const char *name, Error *e) {
     if (p[0].width == p[1].width && p[0].height == p[1].height) return OK;
-    return fail(e, ERR_USAGE, "%s%s%s is %dx%d and %s%s%s is %dx%d: only equal sizes can be compared", frames_path(pair[0]),
-                name ? "/" : "", name ? name : "", p[0].width, p[0].height, frames_path(pair[1]), name ? "/" : "",
-                name ? name : "", p[1].width, p[1].height);
+    return fail(e, ERR_USAGE, "%s%s%s is %dx%d and %s%s%s is %dx%d: only equal sizes can be compared",
+                frames_path(pair[0]), name ? "/" : "", name ? name : "", p[0].width, p[0].height, frames_path(pair[1]),
+                name ? "/" : "", name ? name : "", p[1].width, p[1].height);
 }
 
-Status compare_pair(Frames *const pair[2], const PairWatch *watch, Planes out[2], const char **name, bool *end, Error *e) {
+Status compare_pair(Frames *const pair[2], const PairWatch *watch, Planes out[2], const char **name, bool *end,
+                    Error *e) {
     const char *names[2] = {frames_name(pair[0]), frames_name(pair[1])};
     bool folders = !frames_video(pair[0]) && !frames_video(pair[1]) && (names[0] || names[1]);
     while (folders && (names[0] || names[1])) {

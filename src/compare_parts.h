@@ -16,9 +16,9 @@ typedef struct Sink {
 } Sink;
 
 typedef struct Verdict {
-    bool equal;      /* so far; begins true */
-    bool failed;     /* so far */
-    char why[400];   /* of the first failure, one line */
+    bool equal;    /* so far; begins true */
+    bool failed;   /* so far */
+    char why[400]; /* of the first failure, one line */
 } Verdict;
 
 /* The first failure is kept. */
@@ -40,11 +40,14 @@ enum { COMPARE_PARTS = PLANES_MAX + 1, COMPARE_ALL = PLANES_MAX };
 typedef struct FrameNumbers {
     int planes, peak;
     int64_t samples, differing;
-    uint64_t sum;  /* of absolute differences */
+    uint64_t sum; /* of absolute differences */
     int max_abs;
     double mean_square[COMPARE_PARTS], ssim[COMPARE_PARTS]; /* a plane each, COMPARE_ALL: together */
     double luma[2];                                         /* reference, output */
-    struct { bool found; int plane, x, y, channel, value[2]; } first; /* that differs, in reading order, plane by plane */
+    struct {
+        bool found;
+        int plane, x, y, channel, value[2];
+    } first; /* that differs, in reading order, plane by plane */
 } FrameNumbers;
 
 /* a and b alike. ERR_MEMORY. */
@@ -59,11 +62,11 @@ void compare_metadata(const Sink *s, const char *path_a, const char *path_b);
 Status compare_tensors(const char *const path[2], const CompareLimits *limits, Sink *s, Verdict *v, Error *e);
 Status compare_sound(const char *const path[2], const CompareLimits *limits, Sink *s, Verdict *v, Error *e);
 /* Pictures, folders, videos: kinds of a and b. */
-Status compare_sequence(const char *const path[2], const FramesKind kind[2], const CompareOptions *o, Sink *s, Verdict *v,
-                        Error *e);
+Status compare_sequence(const char *const path[2], const FramesKind kind[2], const CompareOptions *o, Sink *s,
+                        Verdict *v, Error *e);
 /* compare_diff.c: pair number `index` (counted over those that both have), as RGB. */
-Status compare_diff(const char *const path[2], const FramesKind kind[2], int64_t index, const CompareOptions *o, Sink *s,
-                    Error *e);
+Status compare_diff(const char *const path[2], const FramesKind kind[2], int64_t index, const CompareOptions *o,
+                    Sink *s, Error *e);
 /* Opens both, in one form if their planes are alike, else in RGB. */
 Status compare_open(const char *const path[2], const FramesKind kind[2], bool rgb, Frames *pair[2], Error *e);
 /* The next pair that both have; names of folders are matched. missing(name) is told what only one has. */
@@ -71,6 +74,7 @@ typedef struct PairWatch {
     void (*alone)(void *user, int who, const char *name); /* who: 0 reference, 1 output; name NULL: unnamed */
     void *user;
 } PairWatch;
-Status compare_pair(Frames *const pair[2], const PairWatch *watch, Planes out[2], const char **name, bool *end, Error *e);
+Status compare_pair(Frames *const pair[2], const PairWatch *watch, Planes out[2], const char **name, bool *end,
+                    Error *e);
 
 #endif

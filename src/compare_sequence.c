@@ -17,10 +17,10 @@ typedef struct Walk {
     Json *table, *alone[2]; /* JSON arrays */
     bool single;
     int64_t frames, differing, only[2];
-    FrameNumbers all;       /* sums over the frames, first difference */
+    FrameNumbers all; /* sums over the frames, first difference */
     int64_t first_frame;
     char first_name[256];
-    int64_t worst;          /* frame with the largest mean square */
+    int64_t worst; /* frame with the largest mean square */
     double worst_mean_square;
     double lowest_ssim;
 } Walk;
@@ -33,8 +33,10 @@ static void say_alone(void *user, int who, const char *name) {
     if (w->sink->text && name) fprintf(w->sink->text, "only in the %s: %s\n", WHO[who], name);
     if (w->sink->json && name) cJSON_AddItemToArray(w->alone[who], compare_name(name));
     if (!w->only[who]++) {
-        if (name) compare_failed(w->verdict, "%s is only in the %s", name, WHO[who]);
-        else compare_failed(w->verdict, "the %s has more frames", WHO[who]);
+        if (name)
+            compare_failed(w->verdict, "%s is only in the %s", name, WHO[who]);
+        else
+            compare_failed(w->verdict, "the %s has more frames", WHO[who]);
     }
     w->verdict->equal = false;
 }
@@ -44,8 +46,10 @@ static void say_alone(void *user, int who, const char *name) {
 static void table_head(const Walk *w, const Planes *p) {
     if (w->single || !w->sink->text) return;
     fputs("frame  max  mean      ", w->sink->text);
-    if (p->count > 1) fputs("PSNR y   u        v        all      SSIM y    u         v         all       ", w->sink->text);
-    else fputs("PSNR     SSIM      ", w->sink->text);
+    if (p->count > 1)
+        fputs("PSNR y   u        v        all      SSIM y    u         v         all       ", w->sink->text);
+    else
+        fputs("PSNR     SSIM      ", w->sink->text);
     fputs("luma reference, output\n", w->sink->text);
 }
 
@@ -101,10 +105,11 @@ static Status judge(const Walk *w, const FrameNumbers *n, const char *name, Erro
                         : !n->differing;
     if (n->differing) w->verdict->equal = false;
     char where[300] = "", a[32], b[32];
-    if (!w->single) snprintf(where, sizeof where, "frame %lld%s%s: ", (long long)w->frames, name ? ", " : "", name ? name : "");
+    if (!w->single)
+        snprintf(where, sizeof where, "frame %lld%s%s: ", (long long)w->frames, name ? ", " : "", name ? name : "");
     if (!good)
-        compare_failed(w->verdict, "%smax difference %d, PSNR %s dB, SSIM %s", where, n->max_abs, compare_text(psnr, 4, a),
-                       compare_text(ssim, 6, b));
+        compare_failed(w->verdict, "%smax difference %d, PSNR %s dB, SSIM %s", where, n->max_abs,
+                       compare_text(psnr, 4, a), compare_text(ssim, 6, b));
     return OK;
 }
 
@@ -140,7 +145,8 @@ static void print_quality(FILE *out, const FrameNumbers *n, const char *label, b
     fprintf(out, "%s:", label);
     for (int i = n->planes > 1 ? 0 : COMPARE_ALL; i <= COMPARE_ALL; i++)
         fprintf(out, "%s%s %s", n->planes > 1 ? " " : "", n->planes > 1 ? KEYS[i] : "",
-                psnr ? compare_text(compare_psnr(n->mean_square[i], n->peak), 4, word) : compare_text(n->ssim[i], 6, word));
+                psnr ? compare_text(compare_psnr(n->mean_square[i], n->peak), 4, word)
+                     : compare_text(n->ssim[i], 6, word));
     fputs(psnr && n->mean_square[COMPARE_ALL] > 0 ? " dB\n" : "\n", out);
 }
 
@@ -152,20 +158,23 @@ static void print_all(const Walk *w, const Planes *p) {
     if (!w->single)
         fprintf(out, "frames: %lld compared, %lld differ; %lld only in the reference, %lld only in the output\n",
                 (long long)w->frames, (long long)w->differing, (long long)w->only[0], (long long)w->only[1]);
-    fprintf(out, "differing %s: %lld of %lld\n", p->rgb ? "bytes" : "samples", (long long)n->differing, (long long)n->samples);
+    fprintf(out, "differing %s: %lld of %lld\n", p->rgb ? "bytes" : "samples", (long long)n->differing,
+            (long long)n->samples);
     fprintf(out, "max difference: %d\n", n->max_abs);
     fprintf(out, "mean difference: %.6g\n", (double)n->sum / (double)n->samples);
     print_quality(out, n, "PSNR", true);
     print_quality(out, n, "SSIM", false);
     if (!w->single && n->differing)
         fprintf(out, "lowest: frame %lld, PSNR %s dB; SSIM %s\n", (long long)w->worst,
-                compare_text(compare_psnr(w->worst_mean_square, n->peak), 4, word), compare_text(w->lowest_ssim, 6, (char[32]){0}));
+                compare_text(compare_psnr(w->worst_mean_square, n->peak), 4, word),
+                compare_text(w->lowest_ssim, 6, (char[32]){0}));
     fprintf(out, "mean luma: %.4f | %.4f\n", n->luma[0], n->luma[1]);
     if (!n->first.found) return;
     fputs("first difference: ", out);
-    if (!w->single) fprintf(out, "frame %lld%s%s, ", (long long)w->first_frame, w->first_name[0] ? " " : "", w->first_name);
-    fprintf(out, "x %d, y %d, %s: %d | %d\n", n->first.x, n->first.y, compare_channel(p, n->first.plane, n->first.channel),
-            n->first.value[0], n->first.value[1]);
+    if (!w->single)
+        fprintf(out, "frame %lld%s%s, ", (long long)w->first_frame, w->first_name[0] ? " " : "", w->first_name);
+    fprintf(out, "x %d, y %d, %s: %d | %d\n", n->first.x, n->first.y,
+            compare_channel(p, n->first.plane, n->first.channel), n->first.value[0], n->first.value[1]);
 }
 
 static void put_all(const Walk *w, const Planes *p) {
@@ -174,7 +183,8 @@ static void put_all(const Walk *w, const Planes *p) {
     cJSON_AddBoolToObject(to, "equal_pixels", !n->differing);
     cJSON_AddNumberToObject(to, "frames_compared", (double)w->frames);
     cJSON_AddNumberToObject(to, "frames_differing", (double)w->differing);
-    for (int i = 0; i < 2; i++) cJSON_AddNumberToObject(to, i ? "surplus_frames" : "missing_frames", (double)w->only[i]);
+    for (int i = 0; i < 2; i++)
+        cJSON_AddNumberToObject(to, i ? "surplus_frames" : "missing_frames", (double)w->only[i]);
     cJSON_AddNumberToObject(to, "samples", (double)n->samples);
     cJSON_AddNumberToObject(to, "differing", (double)n->differing);
     cJSON_AddNumberToObject(to, "max_abs", n->max_abs);
@@ -211,14 +221,16 @@ static void describe(const Walk *w, Frames *const pair[2], const Planes *p) {
                     video[i]->full ? " in full range" : "", video[i]->fps);
     if (video[0] || video[1]) fprintf(w->sink->text, "compared in: %s, %d bits\n", pixels, p->bits);
     if (!p->rgb && video[0]->full != video[1]->full)
-        fputs("note: one is in full range, the other is not: equal code values mean different colours\n", w->sink->text);
+        fputs("note: one is in full range, the other is not: equal code values mean different colours\n",
+              w->sink->text);
 }
 
 static void say_dropped(const Walk *w, Frames *const pair[2]) {
     for (int i = 0; i < 2 && w->sink->text; i++) {
         if (frames_dropped_alpha(pair[i])) fprintf(w->sink->text, "note: %s: alpha is not compared\n", w->path[i]);
         if (frames_dropped_depth(pair[i]))
-            fprintf(w->sink->text, "note: %s: of samples with more than 8 bits only the upper byte is compared\n", w->path[i]);
+            fprintf(w->sink->text, "note: %s: of samples with more than 8 bits only the upper byte is compared\n",
+                    w->path[i]);
     }
 }
 
@@ -244,19 +256,24 @@ static Status walk(Walk *w, Frames *const pair[2], Error *e) {
     if (!w->frames) return fail(e, ERR_USAGE, "%s and %s have no frame of the same name", w->path[0], w->path[1]);
     finish(w);
     say_dropped(w, pair);
-    if (w->sink->text) print_all(w, &last);
-    else put_all(w, &last);
+    if (w->sink->text)
+        print_all(w, &last);
+    else
+        put_all(w, &last);
     return OK;
 }
 
-Status compare_sequence(const char *const path[2], const FramesKind kind[2], const CompareOptions *o, Sink *s, Verdict *v,
-                        Error *e) {
+Status compare_sequence(const char *const path[2], const FramesKind kind[2], const CompareOptions *o, Sink *s,
+                        Verdict *v, Error *e) {
     Walk w = {.path = path, .limits = &o->limits, .sink = s, .verdict = v};
     Frames *pair[2];
     w.single = kind[0] == FRAMES_PICTURE && kind[1] == FRAMES_PICTURE;
-    if (w.single) compare_metadata(s, path[0], path[1]);
-    else if ((kind[0] == FRAMES_FOLDER && kind[1] == FRAMES_PICTURE) || (kind[0] == FRAMES_PICTURE && kind[1] == FRAMES_FOLDER))
-        return fail(e, ERR_USAGE, "%s is a folder and %s a picture", path[kind[1] == FRAMES_FOLDER], path[kind[0] == FRAMES_FOLDER]);
+    if (w.single)
+        compare_metadata(s, path[0], path[1]);
+    else if ((kind[0] == FRAMES_FOLDER && kind[1] == FRAMES_PICTURE) ||
+             (kind[0] == FRAMES_PICTURE && kind[1] == FRAMES_FOLDER))
+        return fail(e, ERR_USAGE, "%s is a folder and %s a picture", path[kind[1] == FRAMES_FOLDER],
+                    path[kind[0] == FRAMES_FOLDER]);
     TRY(compare_open(path, kind, false, pair, e));
     if (s->json && !w.single) {
         w.alone[0] = cJSON_AddArrayToObject(s->json, "missing");

@@ -72,20 +72,24 @@ static void print(const AvSound s[2], const SoundNumbers *n, double snr, double 
                 (long long)(n->first % s[0].channels), (double)at(&s[0], n->first), (double)at(&s[1], n->first));
 }
 
-static Status both(const char *const path[2], const AvSound s[2], const CompareLimits *limits, Sink *sink, Verdict *v, Error *e) {
+static Status both(const char *const path[2], const AvSound s[2], const CompareLimits *limits, Sink *sink, Verdict *v,
+                   Error *e) {
     if (s[0].rate != s[1].rate || s[0].channels != s[1].channels)
-        return fail(e, ERR_USAGE, "%s has %d Hz, %d channels and %s %d Hz, %d channels: only equal ones can be compared", path[0],
+        return fail(e, ERR_USAGE,
+                    "%s has %d Hz, %d channels and %s %d Hz, %d channels: only equal ones can be compared", path[0],
                     s[0].rate, s[0].channels, path[1], s[1].rate, s[1].channels);
     SoundNumbers n = measure(s);
     double snr = n.odd ? -INFINITY : n.noise > 0 ? 10 * log10(n.signal / n.noise) : INFINITY;
     double psnr = n.odd ? -INFINITY : compare_psnr(n.noise / (double)n.samples, 1);
-    if (sink->text) print(s, &n, snr, psnr, sink->text);
-    else put(s, &n, snr, psnr, cJSON_AddObjectToObject(sink->json, "sound"));
+    if (sink->text)
+        print(s, &n, snr, psnr, sink->text);
+    else
+        put(s, &n, snr, psnr, cJSON_AddObjectToObject(sink->json, "sound"));
     char word[32];
     if (!n.equal) v->equal = false;
     if (limits->has_min_snr ? !(snr >= limits->min_snr) : !n.equal)
-        compare_failed(v, "sound: SNR %s dB, max difference %g, length %lld | %lld samples%s", compare_text(snr, 4, word), n.max_abs,
-                       (long long)s[0].count, (long long)s[1].count,
+        compare_failed(v, "sound: SNR %s dB, max difference %g, length %lld | %lld samples%s",
+                       compare_text(snr, 4, word), n.max_abs, (long long)s[0].count, (long long)s[1].count,
                        limits->has_min_snr ? "" : "; without --min-snr it has to be equal");
     return OK;
 }
@@ -93,8 +97,8 @@ static Status both(const char *const path[2], const AvSound s[2], const CompareL
 Status compare_sound(const char *const path[2], const CompareLimits *limits, Sink *sink, Verdict *v, Error *e) {
     AvSound s[2];
     memset(s, 0, sizeof s);
-    Status status = av_read_sound(path[0], &s[0], e);
-    if (status == OK) status = av_read_sound(path[1], &s[1], e);
+    Status status = av_sound_read(path[0], &s[0], e);
+    if (status == OK) status = av_sound_read(path[1], &s[1], e);
     if (status == OK) status = both(path, s, limits, sink, v, e);
     av_sound_free(&s[0]);
     av_sound_free(&s[1]);

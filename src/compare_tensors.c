@@ -14,12 +14,12 @@
 #include <string.h>
 
 typedef struct TensorNumbers {
-    bool equal, values;   /* values: there are numbers */
+    bool equal, values;            /* values: there are numbers */
     int64_t count, differing, odd; /* odd: not finite on one side, and not the same */
     int64_t nan[2];
     double max_abs, mean_abs, psnr;
-    int64_t first;        /* element whose bits (or with other dtypes: value) differ; -1 */
-    double value[2];      /* there */
+    int64_t first;   /* element whose bits (or with other dtypes: value) differ; -1 */
+    double value[2]; /* there */
 } TensorNumbers;
 
 typedef struct TensorWalk {
@@ -100,14 +100,16 @@ static void print_row(FILE *out, const SafetensorsEntry *a, const SafetensorsEnt
         return;
     }
     fprintf(out, "%s", n->equal ? "equal bits" : "different");
-    if (!n->values) fputs(" bytes (values of this type are not read)", out);
+    if (!n->values)
+        fputs(" bytes (values of this type are not read)", out);
     else {
-        fprintf(out, ", %lld of %lld elements, max %.9g, mean %.6g, PSNR %s dB", (long long)n->differing, (long long)n->count,
-                n->max_abs, n->mean_abs, compare_text(n->psnr, 4, word));
+        fprintf(out, ", %lld of %lld elements, max %.9g, mean %.6g, PSNR %s dB", (long long)n->differing,
+                (long long)n->count, n->max_abs, n->mean_abs, compare_text(n->psnr, 4, word));
         if (n->nan[0] || n->nan[1]) fprintf(out, ", NaN %lld | %lld", (long long)n->nan[0], (long long)n->nan[1]);
         if (n->odd) fprintf(out, ", not finite on one side %lld", (long long)n->odd);
         if (n->first >= 0)
-            fprintf(out, ", first at %s: %.9g | %.9g", index_text(a, n->first, index, sizeof index), n->value[0], n->value[1]);
+            fprintf(out, ", first at %s: %.9g | %.9g", index_text(a, n->first, index, sizeof index), n->value[0],
+                    n->value[1]);
     }
     fputc('\n', out);
 }
@@ -141,15 +143,18 @@ static void put_row(Json *list, const SafetensorsEntry *a, const SafetensorsEntr
 static void judge(TensorWalk *w, const SafetensorsEntry *a, const TensorNumbers *n) {
     const CompareLimits *l = w->limits;
     bool limited = n->values && (l->has_min_psnr || l->has_max_abs);
-    bool good = limited ? (!l->has_min_psnr || n->psnr >= l->min_psnr) && (!l->has_max_abs || n->max_abs <= l->max_abs) : n->equal;
+    bool good = limited ? (!l->has_min_psnr || n->psnr >= l->min_psnr) && (!l->has_max_abs || n->max_abs <= l->max_abs)
+                        : n->equal;
     char word[32];
     if (!n->equal) {
         w->verdict->equal = false;
         if (!w->differing++) snprintf(w->first, sizeof w->first, "%s", a->name);
     }
     if (!good && n->values)
-        compare_failed(w->verdict, "%s: max difference %g, PSNR %s dB", a->name, n->max_abs, compare_text(n->psnr, 4, word));
-    else if (!good) compare_failed(w->verdict, "%s: other bytes", a->name);
+        compare_failed(w->verdict, "%s: max difference %g, PSNR %s dB", a->name, n->max_abs,
+                       compare_text(n->psnr, 4, word));
+    else if (!good)
+        compare_failed(w->verdict, "%s: other bytes", a->name);
 }
 
 static void say_alone(TensorWalk *w, int who, const char *name) {
@@ -157,7 +162,8 @@ static void say_alone(TensorWalk *w, int who, const char *name) {
     w->alone[who]++;
     w->verdict->equal = false;
     compare_failed(w->verdict, "%s is only in the %s", name, WHO[who]);
-    if (w->sink->json) cJSON_AddItemToArray(w->only[who], compare_name(name));
+    if (w->sink->json)
+        cJSON_AddItemToArray(w->only[who], compare_name(name));
     else {
         fprintf(w->sink->text, "only in the %s: ", WHO[who]);
         print_name(w->sink->text, name);
@@ -177,10 +183,13 @@ static Status walk(TensorWalk *w, const char *const path[2], const Safetensors f
         char x[200], y[200];
         if (!same_shape(a, b))
             return fail(e, ERR_USAGE, "%s is %s in %s and %s in %s: only equal shapes can be compared", a->name,
-                        safetensors_shape_text(a, x, sizeof x), path[0], safetensors_shape_text(b, y, sizeof y), path[1]);
+                        safetensors_shape_text(a, x, sizeof x), path[0], safetensors_shape_text(b, y, sizeof y),
+                        path[1]);
         TensorNumbers n = measure(f, a, b);
-        if (w->sink->json) put_row(w->list, a, b, &n);
-        else print_row(w->sink->text, a, b, &n);
+        if (w->sink->json)
+            put_row(w->list, a, b, &n);
+        else
+            print_row(w->sink->text, a, b, &n);
         judge(w, a, &n);
         w->compared++;
     }

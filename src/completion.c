@@ -18,19 +18,23 @@ static Values values_of(const char *argument, char *words, size_t size) {
         size_t n = strcspn(a, "| ");
         bool word = n > 0;
         for (size_t i = 0; i < n; i++) word = word && (islower((unsigned char)a[i]) || isdigit((unsigned char)a[i]));
-        if (word && used + n + 2 < size) used += (size_t)snprintf(words + used, size - used, "%s%.*s", used ? " " : "", (int)n, a);
+        if (word && used + n + 2 < size)
+            used += (size_t)snprintf(words + used, size - used, "%s%.*s", used ? " " : "", (int)n, a);
         a += n;
         if (*a == ' ') break; /* a command's usage goes on with its options */
         a += *a == '|';
     }
     if (used) return VALUES_WORDS;
     if (!strncmp(argument, "DIR", 3) && !strchr(argument, '|')) return VALUES_FOLDERS;
-    return strstr(argument, "FILE") || strstr(argument, "NAME") || strstr(argument, "DIR") || strstr(argument, "REFERENCE")
+    return strstr(argument, "FILE") || strstr(argument, "NAME") || strstr(argument, "DIR") ||
+                   strstr(argument, "REFERENCE")
                ? VALUES_FILES
                : VALUES_UNKNOWN;
 }
 
-static Values values_of_option(const Option *o, char *words, size_t size) { return values_of(o->argument, words, size); }
+static Values values_of_option(const Option *o, char *words, size_t size) {
+    return values_of(o->argument, words, size);
+}
 
 static Values values_of_command(Command c, char *words, size_t size) {
     const CommandInfo *info = options_command(c);
@@ -44,9 +48,12 @@ static void put_commands(FILE *out) {
 /* Text with a backslash before each of `special`; line breaks become spaces; in shells' quotes '\'' ends and begins anew. */
 static void put_quoted(const char *text, const char *special, FILE *out) {
     for (const char *c = text; *c; c++) {
-        if (*c == '\'') fputs("'\\''", out);
-        else if (*c == '\n') fputc(' ', out);
-        else fprintf(out, strchr(special, *c) ? "\\%c" : "%c", *c);
+        if (*c == '\'')
+            fputs("'\\''", out);
+        else if (*c == '\n')
+            fputc(' ', out);
+        else
+            fprintf(out, strchr(special, *c) ? "\\%c" : "%c", *c);
     }
 }
 
@@ -57,8 +64,10 @@ static void bash_values(Command c, FILE *out) {
     char words[200];
     for (int i = 0; (o = options_at(i)); i++) {
         if (!(o->commands & (1u << c)) || !o->argument) continue;
-        if (o->brief) fprintf(out, "    %s:-%c|", cli_command_name(c), o->brief);
-        else fputs("    ", out);
+        if (o->brief)
+            fprintf(out, "    %s:-%c|", cli_command_name(c), o->brief);
+        else
+            fputs("    ", out);
         fprintf(out, "%s:--%s) ", cli_command_name(c), o->name);
         switch (values_of_option(o, words, sizeof words)) {
         case VALUES_WORDS: fprintf(out, "COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;\n", words); break;
@@ -83,8 +92,10 @@ static void bash_options(Command c, FILE *out) {
 static void bash_arguments(Command c, FILE *out) {
     char words[200];
     Values v = values_of_command(c, words, sizeof words);
-    if (v == VALUES_WORDS) fprintf(out, "    %s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")) ;;\n", cli_command_name(c), words);
-    else if (v != VALUES_NONE) fprintf(out, "    %s) _ditto_names %s ;;\n", cli_command_name(c), v == VALUES_FOLDERS ? "-d" : "-f");
+    if (v == VALUES_WORDS)
+        fprintf(out, "    %s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")) ;;\n", cli_command_name(c), words);
+    else if (v != VALUES_NONE)
+        fprintf(out, "    %s) _ditto_names %s ;;\n", cli_command_name(c), v == VALUES_FOLDERS ? "-d" : "-f");
 }
 
 static void print_bash(FILE *out) {
@@ -115,22 +126,28 @@ static void print_bash(FILE *out) {
 
 /* --- zsh --- */
 
-static const char *zsh_action(Values v) { return v == VALUES_FOLDERS ? "_files -/" : v == VALUES_FILES ? "_files" : " "; }
+static const char *zsh_action(Values v) {
+    return v == VALUES_FOLDERS ? "_files -/" : v == VALUES_FILES ? "_files" : " ";
+}
 
 static void zsh_option(const Option *o, FILE *out) {
     static const char SPECIAL[] = "[]:\\";
     char words[200];
     Values v = values_of_option(o, words, sizeof words);
     fputs(" \\\n            ", out);
-    if (o->brief) fprintf(out, "'(-%c --%s)'{-%c,--%s}'[", o->brief, o->name, o->brief, o->name);
-    else fprintf(out, "'--%s[", o->name);
+    if (o->brief)
+        fprintf(out, "'(-%c --%s)'{-%c,--%s}'[", o->brief, o->name, o->brief, o->name);
+    else
+        fprintf(out, "'--%s[", o->name);
     put_quoted(o->help, SPECIAL, out);
     fputc(']', out);
     if (v != VALUES_NONE) {
         fputc(':', out);
         put_quoted(o->argument, SPECIAL, out);
-        if (v == VALUES_WORDS) fprintf(out, ":(%s)", words);
-        else fprintf(out, ":%s", zsh_action(v));
+        if (v == VALUES_WORDS)
+            fprintf(out, ":(%s)", words);
+        else
+            fprintf(out, ":%s", zsh_action(v));
     }
     fputc('\'', out);
 }
@@ -143,14 +160,17 @@ static void zsh_command(Command c, FILE *out) {
     for (int i = 0; (o = options_at(i)); i++)
         if (o->commands & (1u << c)) zsh_option(o, out);
     for (int i = 0; i < options_command(c)->args_max; i++) {
-        if (v == VALUES_WORDS) fprintf(out, " \\\n            ':argument:(%s)'", words);
-        else fprintf(out, " \\\n            ':argument:%s'", zsh_action(v));
+        if (v == VALUES_WORDS)
+            fprintf(out, " \\\n            ':argument:(%s)'", words);
+        else
+            fprintf(out, " \\\n            ':argument:%s'", zsh_action(v));
     }
     fputs(" ;;\n", out);
 }
 
 static void print_zsh(FILE *out) {
-    fputs("#compdef ditto\n# Completion of ditto for zsh, written by \"ditto completion zsh\" from the program's own tables.\n"
+    fputs("#compdef ditto\n# Completion of ditto for zsh, written by \"ditto completion zsh\" from the program's own "
+          "tables.\n"
           "_ditto() {\n    local command=generate\n    local -a commands\n    commands=(\n",
           out);
     for (int c = 0; c < COMMAND_COUNT; c++) {
@@ -186,10 +206,14 @@ static void fish_condition(unsigned commands, FILE *out) {
 }
 
 static void fish_values(Values v, const char *words, FILE *out) {
-    if (v == VALUES_WORDS) fprintf(out, " -x -a '%s'", words);
-    else if (v == VALUES_FOLDERS) fputs(" -x -a '(__fish_complete_directories)'", out);
-    else if (v == VALUES_FILES) fputs(" -r -F", out);
-    else if (v == VALUES_UNKNOWN) fputs(" -x", out);
+    if (v == VALUES_WORDS)
+        fprintf(out, " -x -a '%s'", words);
+    else if (v == VALUES_FOLDERS)
+        fputs(" -x -a '(__fish_complete_directories)'", out);
+    else if (v == VALUES_FILES)
+        fputs(" -r -F", out);
+    else if (v == VALUES_UNKNOWN)
+        fputs(" -x", out);
 }
 
 static void print_fish(FILE *out) {
@@ -204,8 +228,10 @@ static void print_fish(FILE *out) {
         if (v != VALUES_WORDS && v != VALUES_FOLDERS) continue;
         fputs("complete -c ditto", out);
         fish_condition(1u << c, out);
-        if (v == VALUES_WORDS) fprintf(out, " -f -a '%s'\n", words);
-        else fputs(" -f -a '(__fish_complete_directories)'\n", out);
+        if (v == VALUES_WORDS)
+            fprintf(out, " -f -a '%s'\n", words);
+        else
+            fputs(" -f -a '(__fish_complete_directories)'\n", out);
     }
     for (int i = 0; (o = options_at(i)); i++) {
         fputs("complete -c ditto", out);
@@ -220,9 +246,13 @@ static void print_fish(FILE *out) {
 }
 
 Status completion_print(const char *shell, FILE *out, Error *e) {
-    if (!strcmp(shell, "bash")) print_bash(out);
-    else if (!strcmp(shell, "zsh")) print_zsh(out);
-    else if (!strcmp(shell, "fish")) print_fish(out);
-    else return fail(e, ERR_USAGE, "completion: found \"%s\", expected bash, zsh or fish", shell);
+    if (!strcmp(shell, "bash"))
+        print_bash(out);
+    else if (!strcmp(shell, "zsh"))
+        print_zsh(out);
+    else if (!strcmp(shell, "fish"))
+        print_fish(out);
+    else
+        return fail(e, ERR_USAGE, "completion: found \"%s\", expected bash, zsh or fish", shell);
     return OK;
 }

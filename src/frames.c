@@ -37,12 +37,15 @@ static Status list(Frames *f, Error *e) {
         if (f->count == room) {
             room = room ? 2 * room : 64;
             char **more = realloc(f->names, (size_t)room * sizeof *more);
-            if (more) f->names = more;
-            else status = fail(e, ERR_MEMORY, "%s: out of memory for its names", f->path);
+            if (more)
+                f->names = more;
+            else
+                status = fail(e, ERR_MEMORY, "%s: out of memory for its names", f->path);
         }
         if (status == OK && !(f->names[f->count] = strdup(entry->d_name)))
             status = fail(e, ERR_MEMORY, "%s: out of memory for its names", f->path);
-        else if (status == OK) f->count++;
+        else if (status == OK)
+            f->count++;
     }
     closedir(folder);
     if (status == OK && !f->count) return fail(e, ERR_IO, "%s: no PNG or JPEG file in this folder", f->path);
@@ -68,11 +71,16 @@ Status frames_open(const char *path, FramesKind kind, bool rgb, Frames **out, Er
     if (!f) return fail(e, ERR_MEMORY, "%s: out of memory", path);
     *f = (Frames){.kind = kind, .path = path};
     Status status = OK;
-    if (kind == FRAMES_FOLDER) status = list(f, e);
-    else if (kind == FRAMES_VIDEO) status = av_read_open(path, rgb, &f->video, e);
-    else f->count = 1;
-    if (status == OK) *out = f;
-    else frames_close(f);
+    if (kind == FRAMES_FOLDER)
+        status = list(f, e);
+    else if (kind == FRAMES_VIDEO)
+        status = av_read_open(path, rgb, &f->video, e);
+    else
+        f->count = 1;
+    if (status == OK)
+        *out = f;
+    else
+        frames_close(f);
     return status;
 }
 

@@ -89,7 +89,8 @@ static void put_exit_codes(FILE *out) {
 }
 
 static const char *const ENVIRONMENT[][2] = {
-    {"HF_HUB_CACHE", "where OWNER/NAME is looked up; else HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub."},
+    {"HF_HUB_CACHE",
+     "where OWNER/NAME is looked up; else HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub."},
     {"OMP_WAIT_POLICY", "whether threads of the CPU table spin while they wait; \"passive\" unless it is set."},
 };
 
@@ -109,14 +110,17 @@ void manual_print(FILE *out) {
             CLI_VERSION);
     put(options_command(COMMAND_GENERATE)->usage, out);
     fputs("\n.SH DESCRIPTION\n"
-          "Turns a prompt into a picture with a checkpoint in the layout of the diffusers library: the same token ids, the same noise\n"
-          "and the same rounding points as the reference implementation. Standard output carries results only; everything for\n"
+          "Turns a prompt into a picture with a checkpoint in the layout of the diffusers library: the same token ids, "
+          "the same noise\n"
+          "and the same rounding points as the reference implementation. Standard output carries results only; "
+          "everything for\n"
           "people goes to standard error. Without a command, generate is meant.\n"
           ".SH COMMANDS\n",
           out);
     put_commands(out);
     fputs(".SH OPTIONS\n"
-          "A value follows as the next argument or after \\(oq=\\(cq; \\(oq_\\(cq in a long name counts as \\(oq\\-\\(cq;\n"
+          "A value follows as the next argument or after \\(oq=\\(cq; \\(oq_\\(cq in a long name counts as "
+          "\\(oq\\-\\(cq;\n"
           "\\(oq\\-\\-\\(cq ends the options.\n",
           out);
     put_options(out);

@@ -46,7 +46,8 @@ static Status put_json(const Show *s, const char *shape, DType dtype, const char
     return OK;
 }
 
-static Status show(void *user, const char *name, DType dtype, int rank, const int64_t *shape, const void *values, Error *e) {
+static Status show(void *user, const char *name, DType dtype, int rank, const int64_t *shape, const void *values,
+                   Error *e) {
     Show *s = user;
     if (strcmp(name, "noise")) return OK;
     Tensor t = tensor_make(NULL, dtype, rank, shape);

@@ -44,13 +44,13 @@ static Status print_json(const Pipeline *p, const Run *run, FILE *out, Error *e)
 static void print(const Pipeline *p, const Run *run, FILE *out) {
     const Model *m = pipeline_facts(p).model;
     const Schedule *s = run->schedule;
-    fprintf(out, "# %s, %dx%d, %d steps, %s, mu %.9g\n# step\tsigma\ttimestep\tt\tdt\n", pipeline_title(p), run->job->width,
-            run->job->height, s->steps, m->dtype == F32 ? "f32" : "bf16", s->mu);
+    fprintf(out, "# %s, %dx%d, %d steps, %s, mu %.9g\n# step\tsigma\ttimestep\tt\tdt\n", pipeline_title(p),
+            run->job->width, run->job->height, s->steps, m->dtype == F32 ? "f32" : "bf16", s->mu);
     for (int i = 0; i < s->steps; i++) {
         float params[STEP_PARAMS] = {0};
         m->ops->params(m, run, i, params);
-        fprintf(out, "%d\t%.9g\t%.9g\t%.9g\t%.9g\n", i, (double)s->sigmas[i], (double)s->timesteps[i], (double)params[STEP_T],
-                (double)params[STEP_DT]);
+        fprintf(out, "%d\t%.9g\t%.9g\t%.9g\t%.9g\n", i, (double)s->sigmas[i], (double)s->timesteps[i],
+                (double)params[STEP_T], (double)params[STEP_DT]);
     }
     fprintf(out, "%d\t%.9g\n", s->steps, (double)s->sigmas[s->steps]);
 }
@@ -63,8 +63,10 @@ Status sigmas_print(Pipeline *p, Job *job, bool json, FILE *out, Error *e) {
     run.cfg = job->cfg;
     TRY(m->ops->schedule(m, job, &schedule, e));
     Status status = OK;
-    if (json) status = print_json(p, &run, out, e);
-    else print(p, &run, out);
+    if (json)
+        status = print_json(p, &run, out, e);
+    else
+        print(p, &run, out);
     sched_free(&schedule);
     return status;
 }

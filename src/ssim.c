@@ -7,7 +7,9 @@
 #include <string.h>
 
 /* Of a window of n samples: sums of x, y, x^2 + y^2 and x y. */
-typedef struct Sums { int64_t x, y, squares, product; } Sums;
+typedef struct Sums {
+    int64_t x, y, squares, product;
+} Sums;
 
 static inline void add(Sums *s, int64_t x, int64_t y, int64_t sign) {
     s->x += sign * x;
@@ -43,7 +45,8 @@ Status ssim_rgb(const Planes *a, const Planes *b, double *out, Error *e) {
     double total = 0;
     for (int y = 0; y < height; y++) {
         for (int sign = 1, row = y; row >= 0 && row >= y - SIDE; row -= SIDE, sign = -1) {
-            const uint8_t *p = a->plane[0].data + row * a->plane[0].stride, *q = b->plane[0].data + row * b->plane[0].stride;
+            const uint8_t *p = a->plane[0].data + row * a->plane[0].stride,
+                          *q = b->plane[0].data + row * b->plane[0].stride;
             for (int i = 0; i < width; i++) add(&column[i], p[i], q[i], sign);
         }
         if (y < SIDE - 1) continue;
@@ -83,7 +86,8 @@ Status ssim_plane(const Planes *a, const Planes *b, int plane, double *out, Erro
     if (!above) return fail(e, ERR_MEMORY, "out of memory for the SSIM of %d blocks a row", blocks);
     Sums *here = above + blocks, *memory = above;
     double largest = (1 << a->bits) - 1, total = 0;
-    const double c1 = floor(.01 * .01 * largest * largest * N + .5), c2 = floor(.03 * .03 * largest * largest * N * (N - 1) + .5);
+    const double c1 = floor(.01 * .01 * largest * largest * N + .5),
+                 c2 = floor(.03 * .03 * largest * largest * N * (N - 1) + .5);
     block_sums(a, b, plane, 0, blocks, above);
     for (int band = 1; band < bands; band++) {
         block_sums(a, b, plane, band, blocks, here);

@@ -55,9 +55,27 @@ Status verify_model(const char *file, char **model, Error *e) {
 /* --- the recorded job --- */
 
 static Status check_keys(const Record *r, Error *e) {
-    static const char *const KNOWN[] = {"ditto", "model", "model_path", "prompt", "negative_prompt", "seed", "rng", "width",
-                                        "height", "steps", "guidance", "cfg_normalization", "cfg_truncation", "cfg_scale",
-                                        "max_sequence_length", "device", "dtype", "profile", "build", "quality", "families"};
+    static const char *const KNOWN[] = {"ditto",
+                                        "model",
+                                        "model_path",
+                                        "prompt",
+                                        "negative_prompt",
+                                        "seed",
+                                        "rng",
+                                        "width",
+                                        "height",
+                                        "steps",
+                                        "guidance",
+                                        "cfg_normalization",
+                                        "cfg_truncation",
+                                        "cfg_scale",
+                                        "max_sequence_length",
+                                        "device",
+                                        "dtype",
+                                        "profile",
+                                        "build",
+                                        "quality",
+                                        "families"};
     for (const Json *j = r->json->child; j; j = j->next) {
         bool known = false;
         for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) known = known || !strcmp(j->string, KNOWN[i]);
@@ -112,7 +130,8 @@ static Status read_families(Record *r, Error *e) {
             char have[sizeof r->families + 2];
             snprintf(have, sizeof have, ",%s,", r->families);
             if (strstr(have, name)) continue;
-            used += (size_t)snprintf(r->families + used, sizeof r->families - used, "%s%s", used ? "," : "", family->string);
+            used += (size_t)snprintf(r->families + used, sizeof r->families - used, "%s%s", used ? "," : "",
+                                     family->string);
             if (used >= sizeof r->families) return fail(e, ERR_USAGE, "%s: too many families", r->path);
         }
     if (!used) strcpy(r->families, "none");
@@ -162,7 +181,8 @@ static Json *differences(const Json *recorded, const Json *now) {
         for (const Json *j = side[s]->child; j; j = j->next) {
             const Json *a = json_get(recorded, j->string), *b = json_get(now, j->string);
             /* where the model lies is nobody's business but -m's */
-            if ((a && b && cJSON_Compare(a, b, 1)) || json_get(out, j->string) || !strcmp(j->string, "model_path")) continue;
+            if ((a && b && cJSON_Compare(a, b, 1)) || json_get(out, j->string) || !strcmp(j->string, "model_path"))
+                continue;
             Json *pair = cJSON_CreateArray();
             cJSON_AddItemToArray(pair, copy_of(a));
             cJSON_AddItemToArray(pair, copy_of(b));
@@ -188,8 +208,10 @@ static Status say(const VerifyOptions *o, const Comparison *c, const Json *diffe
                     (long long)c->bytes, c->max_abs, c->psnr);
         print_differences(differences, out);
         if (!c->equal && !differences->child)
-            fputs("nothing of the environment differs from what is recorded: either the pixels were changed after the picture was\n"
-                  "made, or the model's files are others (ditto selftest -m DIR)\n", out);
+            fputs("nothing of the environment differs from what is recorded: either the pixels were changed after the "
+                  "picture was\n"
+                  "made, or the model's files are others (ditto selftest -m DIR)\n",
+                  out);
         return OK;
     }
     Json *j = cJSON_CreateObject();
@@ -198,8 +220,10 @@ static Status say(const VerifyOptions *o, const Comparison *c, const Json *diffe
     cJSON_AddNumberToObject(j, "differing", (double)c->differing);
     cJSON_AddNumberToObject(j, "bytes", (double)c->bytes);
     cJSON_AddNumberToObject(j, "max_abs", c->max_abs);
-    if (isinf(c->psnr)) cJSON_AddStringToObject(j, "psnr", "inf");
-    else cJSON_AddNumberToObject(j, "psnr", c->psnr);
+    if (isinf(c->psnr))
+        cJSON_AddStringToObject(j, "psnr", "inf");
+    else
+        cJSON_AddNumberToObject(j, "psnr", c->psnr);
     cJSON_AddItemToObject(j, "environment", cJSON_Duplicate(differences, 1));
     char *line = cJSON_PrintUnformatted(j);
     cJSON_Delete(j);
@@ -209,13 +233,16 @@ static Status say(const VerifyOptions *o, const Comparison *c, const Json *diffe
     return OK;
 }
 
-static Status answer(const VerifyOptions *o, const Record *r, const Image *image, const Job *job, Pipeline *p, const Media *media,
-                     FILE *out, Error *e) {
+static Status answer(const VerifyOptions *o, const Record *r, const Image *image, const Job *job, Pipeline *p,
+                     const Media *media, FILE *out, Error *e) {
     Profile profile;
     char profile_line[PROFILE_TEXT];
     TRY(pipeline_profile(p, &profile, e));
     profile_text(&profile, profile_line);
-    Meta meta = {.job = job, .title = pipeline_title(p), .device = pipeline_device(p), .dtype = pipeline_dtype(p),
+    Meta meta = {.job = job,
+                 .title = pipeline_title(p),
+                 .device = pipeline_device(p),
+                 .dtype = pipeline_dtype(p),
                  .profile = profile_line};
     char *text = meta_json(&meta, NULL, media);
     Json *now = NULL;
@@ -228,13 +255,17 @@ static Status answer(const VerifyOptions *o, const Record *r, const Image *image
     cJSON_Delete(others);
     json_free(now);
     if (status == OK && !c.equal)
-        status = fail(e, ERR_SOME, "%s: made again it differs: max difference %d, PSNR %.4f dB", o->file, c.max_abs, c.psnr);
+        status =
+            fail(e, ERR_SOME, "%s: made again it differs: max difference %d, PSNR %.4f dB", o->file, c.max_abs, c.psnr);
     return status;
 }
 
 static Status render(const VerifyOptions *o, Record *r, const Image *image, FILE *out, FILE *err, Error *e) {
-    PipelineOptions options = {.model = o->folder, .device = o->device ? o->device : r->device, .dtype = r->dtype,
-                               .vram = o->vram, .interrupted = o->interrupted};
+    PipelineOptions options = {.model = o->folder,
+                               .device = o->device ? o->device : r->device,
+                               .dtype = r->dtype,
+                               .vram = o->vram,
+                               .interrupted = o->interrupted};
     Pipeline *p = NULL;
     Media media = {0};
     Job job = r->job;
@@ -257,8 +288,8 @@ Status verify_run(const VerifyOptions *o, FILE *out, FILE *err, Error *e) {
     if (status == OK) status = read_job(&r, e);
     if (status == OK) status = image_read(o->file, &image, e);
     if (status == OK && (image.width != r.job.width || image.height != r.job.height))
-        status = fail(e, ERR_USAGE, "%s: has %dx%d pixels, but its parameters say %dx%d", o->file, image.width, image.height,
-                      r.job.width, r.job.height);
+        status = fail(e, ERR_USAGE, "%s: has %dx%d pixels, but its parameters say %dx%d", o->file, image.width,
+                      image.height, r.job.width, r.job.height);
     if (status == OK) status = render(o, &r, &image, out, err, e);
     image_free(&image);
     record_close(&r);

@@ -21,11 +21,11 @@
 #define av_read_close stub_close
 #define av_read_info stub_info
 #define av_read_video stub_video
-#define av_read_sound stub_sound
+#define av_sound_read stub_sound
 #define av_sound_free stub_free
-#undef HAVE_LIBAV
 #undef AV_READ_H
 #include "media/av_read.c"
+#include "media/av_sound.c"
 
 /* --- scikit-image --- */
 
@@ -46,15 +46,22 @@ static uint8_t *picture(int width, int height, int noise, int flat) {
 }
 
 static Planes planes_of(const uint8_t *rgb, int width, int height) {
-    return (Planes){.width = width, .height = height, .rgb = true, .count = 1, .bits = 8,
+    return (Planes){.width = width,
+                    .height = height,
+                    .rgb = true,
+                    .count = 1,
+                    .bits = 8,
                     .plane[0] = {rgb, width * 3, width * 3, height}};
 }
 
-typedef struct Known { int width, height, noise, flat; double psnr, ssim; } Known;
+typedef struct Known {
+    int width, height, noise, flat;
+    double psnr, ssim;
+} Known;
 /* scikit-image 0.26.0, numpy 2.4.6 */
 static const Known KNOWN[] = {
-    {7, 7, 3, 0, 42.2300166682, 0.9941549091},    {23, 17, 5, 0, 37.9655283946, 0.9859772938},
-    {64, 48, 40, 0, 21.0963308173, 0.6622732662}, {31, 9, 1, 1, 49.9702526038, 0.9889044644},
+    {7, 7, 3, 0, 42.2300166682, 0.9941549091},     {23, 17, 5, 0, 37.9655283946, 0.9859772938},
+    {64, 48, 40, 0, 21.0963308173, 0.6622732662},  {31, 9, 1, 1, 49.9702526038, 0.9889044644},
     {16, 16, 127, 1, 11.2235811920, 0.0117387748},
 };
 
@@ -71,7 +78,8 @@ static void test_known(void) {
         expect(fabs(c.psnr - k->psnr) <= 0.5e-10 + 1e-12 && fabs(ssim - k->ssim) <= 0.5e-10 + 1e-12);
         expect_ok(ssim_rgb(&p, &p, &ssim, &e), &e);
         expect(ssim == 1);
-        p.plane[0].width -= 3, p.width--, q.plane[0].width -= 3, q.width--; /* strides are honoured: below 7 no window fits */
+        p.plane[0].width -= 3, p.width--, q.plane[0].width -= 3,
+            q.width--; /* strides are honoured: below 7 no window fits */
         expect_ok(ssim_rgb(&p, &q, &ssim, &e), &e);
         expect(isnan(ssim) == (p.width < 7 || p.height < 7) && ssim != k->ssim);
         free(a);
@@ -83,13 +91,17 @@ static void test_known(void) {
 static void test_constant_planes(void) {
     uint16_t x[12 * 9], y[12 * 9];
     for (int bits = 8; bits <= 10; bits += 2) {
-        double largest = (1 << bits) - 1, c1 = floor(.01 * .01 * largest * largest * 64 + .5) / 64 / 64, a = 100, b = 140, ssim;
+        double largest = (1 << bits) - 1, c1 = floor(.01 * .01 * largest * largest * 64 + .5) / 64 / 64, a = 100,
+               b = 140, ssim;
         for (int i = 0; i < 12 * 9; i++) {
-            if (bits > 8) x[i] = (uint16_t)a, y[i] = (uint16_t)b;
-            else ((uint8_t *)x)[i] = (uint8_t)a, ((uint8_t *)y)[i] = (uint8_t)b;
+            if (bits > 8)
+                x[i] = (uint16_t)a, y[i] = (uint16_t)b;
+            else
+                ((uint8_t *)x)[i] = (uint8_t)a, ((uint8_t *)y)[i] = (uint8_t)b;
         }
         int stride = bits > 8 ? 24 : 12;
-        Planes p = {.width = 12, .height = 9, .count = 1, .bits = bits, .plane[0] = {(uint8_t *)x, stride, 12, 9}}, q = p;
+        Planes p = {.width = 12, .height = 9, .count = 1, .bits = bits, .plane[0] = {(uint8_t *)x, stride, 12, 9}},
+               q = p;
         q.plane[0].data = (uint8_t *)y;
         Error e = {0};
         expect_ok(ssim_plane(&p, &q, 0, &ssim, &e), &e);
@@ -114,10 +126,10 @@ static Status run(const char *a, const char *b, const CompareOptions *o, Error *
     return status;
 }
 
-#define outcome(a, b, options, code, part)                                                                                 \
-    do {                                                                                                                   \
-        Error e_;                                                                                                          \
-        expect_status_at(run((a), (b), (options), &e_), (code), (part), &e_, a " " b, __FILE__, __LINE__);                 \
+#define outcome(a, b, options, code, part)                                                                             \
+    do {                                                                                                               \
+        Error e_;                                                                                                      \
+        expect_status_at(run((a), (b), (options), &e_), (code), (part), &e_, a " " b, __FILE__, __LINE__);             \
     } while (0)
 #define says(part) expect_at(strstr(printed, (part)) != NULL, "output says " part, __FILE__, __LINE__)
 
@@ -151,7 +163,8 @@ static void test_folders(void) {
     Json *j = NULL;
     expect_ok(json_parse(printed, strlen(printed), "printed", &j, &e), &e);
     const Json *frames = json_get(j, "frames"), *third = cJSON_GetArrayItem(frames, 2);
-    expect(cJSON_GetArraySize(frames) == 4 && cJSON_IsFalse(json_get(j, "passed")) && cJSON_IsFalse(json_get(j, "equal")));
+    expect(cJSON_GetArraySize(frames) == 4 && cJSON_IsFalse(json_get(j, "passed")) &&
+           cJSON_IsFalse(json_get(j, "equal")));
     expect(cJSON_IsFalse(json_get(third, "equal")) && cJSON_IsTrue(json_get(cJSON_GetArrayItem(frames, 3), "equal")));
     expect(!strcmp(cJSON_GetStringValue(json_get(cJSON_GetArrayItem(frames, 0), "psnr")), "inf"));
     json_free(j);
@@ -211,9 +224,14 @@ static void put_tensors(const char *name, const char *header, const void *payloa
     free(bytes);
 }
 
-#define TWO "{\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},\"b\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[24,28]}}"
+#define TWO                                                                                                            \
+    "{\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},\"b\":{\"dtype\":\"BF16\",\"shape\":[2],"      \
+    "\"data_offsets\":[24,28]}}"
 
-typedef struct Two { float a[6]; uint16_t b[2]; } Two;
+typedef struct Two {
+    float a[6];
+    uint16_t b[2];
+} Two;
 
 static void test_tensors(void) {
     const CompareOptions none = {0}, near = {.limits = {.has_max_abs = true, .max_abs = 0.5}},
@@ -227,7 +245,8 @@ static void test_tensors(void) {
     put_tensors("y.safetensors", TWO, &y, sizeof y);
     outcome("x.safetensors", "y.safetensors", &none, ERR_SOME, "a: max difference 0.5, PSNR 31.8639 dB");
     /* peak 8, mean square 0.25 / 6: 10 log10(64 * 24) = 31.8639... */
-    says("a: F32 [2, 3]: different, 1 of 6 elements, max 0.5, mean 0.0833333, PSNR 31.8639 dB, first at [1, 1]: 4 | 4.5\n");
+    says("a: F32 [2, 3]: different, 1 of 6 elements, max 0.5, mean 0.0833333, PSNR 31.8639 dB, first at [1, 1]: 4 | "
+         "4.5\n");
     says("first different tensor: a\n");
     outcome("x.safetensors", "y.safetensors", &near, OK, "");
     outcome("x.safetensors", "y.safetensors", &psnr, OK, "");
@@ -263,15 +282,18 @@ static void test_tensors(void) {
     outcome("y.safetensors", "z.safetensors", &near, ERR_SOME, "b is only in the reference");
     outcome("z.safetensors", "y.safetensors", &near, ERR_SOME, "b is only in the output");
     put_tensors("z.safetensors", "{\"a\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24]}}", &y, 24);
-    outcome("y.safetensors", "z.safetensors", &near, ERR_USAGE, "a is [2, 3] in y.safetensors and [6] in z.safetensors");
+    outcome("y.safetensors", "z.safetensors", &near, ERR_USAGE,
+            "a is [2, 3] in y.safetensors and [6] in z.safetensors");
     const int64_t wide[] = {3, 4};
     const int32_t slim[] = {3, 6};
     const uint8_t fp8[] = {1, 2};
-    put_tensors("i.safetensors", "{\"a\":{\"dtype\":\"I64\",\"shape\":[2],\"data_offsets\":[0,16]}}", wide, sizeof wide);
+    put_tensors("i.safetensors", "{\"a\":{\"dtype\":\"I64\",\"shape\":[2],\"data_offsets\":[0,16]}}", wide,
+                sizeof wide);
     put_tensors("j.safetensors", "{\"a\":{\"dtype\":\"I32\",\"shape\":[2],\"data_offsets\":[0,8]}}", slim, sizeof slim);
     outcome("i.safetensors", "j.safetensors", &none, ERR_SOME, "max difference 2");
     says("a: I64 | I32 [2]: different, 1 of 2 elements, max 2, mean 1,");
-    put_tensors("j.safetensors", "{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_offsets\":[0,2]}}", fp8, sizeof fp8);
+    put_tensors("j.safetensors", "{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_offsets\":[0,2]}}", fp8,
+                sizeof fp8);
     outcome("j.safetensors", "j.safetensors", &none, OK, "");
     outcome("i.safetensors", "j.safetensors", &near, ERR_SOME, "a: other bytes");
     put_picture("x.png", 0);
@@ -312,8 +334,8 @@ static void test_promised(void) {
     for (size_t n = 0; n < sizeof mkv; n++) expect(av_whole_promised(mkv, n) == 0);
     expect(av_whole_promised((const unsigned char *)"RIFF\x10\x00\x00\x00WAVE", 12) == 24);
     expect(av_whole_promised((const unsigned char *)"RIFF\xff\xff\xff\xffWAVE", 12) == 0);
-    unsigned char mp4[] = {0, 0, 0, 12, 'f', 't', 'y', 'p', 'i', 's', 'o', 'm', 0, 0, 0, 1, 'm', 'd', 'a', 't',
-                           0, 0, 0, 0, 0, 0, 0, 20, 1, 2, 3, 4, 0, 0, 0, 9, 'm', 'o', 'o', 'v', 7};
+    unsigned char mp4[] = {0, 0, 0, 12, 'f', 't', 'y', 'p', 'i', 's', 'o', 'm', 0, 0, 0, 1,   'm', 'd', 'a', 't', 0,
+                           0, 0, 0, 0,  0,   0,   20,  1,   2,   3,   4,   0,   0, 0, 9, 'm', 'o', 'o', 'v', 7};
     expect(av_whole_promised(mp4, sizeof mp4) == sizeof mp4);
     for (size_t n = 8; n < sizeof mp4; n++) expect(av_whole_promised(mp4, n) > n || n == 12 || n == 32);
     mp4[35] = 0; /* the last box goes to the end */

@@ -132,6 +132,9 @@ if command -v fish >/dev/null; then
     fish -c 'source completion.fish; complete -C "ditto --quality "' | cut -f 1 | tr '\n' ' ' >.out
     [ "$(cat .out)" = "high lossless " ]
     is $? "fish: --quality: $(cat .out)"
+    fish -c 'source completion.fish; complete -C "ditto sigmas --co"' >.out
+    [ ! -s .out ]
+    is $? "fish: options of other commands are not offered: $(cat .out)"
 else skip fish "not installed"; fi
 if command -v groff >/dev/null; then
     groff -man -Tutf8 -ww -b page >text 2>warnings

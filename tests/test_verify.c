@@ -39,17 +39,18 @@ static Status verify(const char *file, const char *folder, bool json, Error *e) 
     memset(printed, 0, sizeof printed);
     if (!folder) TRY(verify_model(file, &recorded, e));
     FILE *out = fmemopen(printed, sizeof printed - 1, "w");
-    VerifyOptions o = {.file = file, .folder = folder ? folder : recorded, .json = json, .quiet = true, .interrupted = &interrupted};
+    VerifyOptions o = {
+        .file = file, .folder = folder ? folder : recorded, .json = json, .quiet = true, .interrupted = &interrupted};
     Status status = verify_run(&o, out, out, e);
     fclose(out);
     free(recorded);
     return status;
 }
 
-#define verified(file, folder, code, part)                                                                                 \
-    do {                                                                                                                   \
-        Error e_ = {0};                                                                                                    \
-        expect_status_at(verify((file), (folder), false, &e_), (code), (part), &e_, file, __FILE__, __LINE__);             \
+#define verified(file, folder, code, part)                                                                             \
+    do {                                                                                                               \
+        Error e_ = {0};                                                                                                \
+        expect_status_at(verify((file), (folder), false, &e_), (code), (part), &e_, file, __FILE__, __LINE__);         \
     } while (0)
 #define says(part) expect_at(strstr(printed, (part)) != NULL, "output says " part, __FILE__, __LINE__)
 #define silent(part) expect_at(strstr(printed, (part)) == NULL, "output does not say " part, __FILE__, __LINE__)
@@ -66,7 +67,9 @@ static void spoil(const char *from, const char *to, const char *key, const char 
     if (value) cJSON_AddItemToObject(j, key, cJSON_Parse(value));
     char *json = cJSON_PrintUnformatted(j);
     image.rgb[0] = (uint8_t)(image.rgb[0] < 128 ? image.rgb[0] + pixel : image.rgb[0] - pixel);
-    expect_ok(png_write(to, image.rgb, image.width, image.height, &(PngText){.key = PNG_DITTO_KEY, .text = json}, 1, true, &e), &e);
+    expect_ok(png_write(to, image.rgb, image.width, image.height, &(PngText){.key = PNG_DITTO_KEY, .text = json}, 1,
+                        true, &e),
+              &e);
     cJSON_free(json);
     cJSON_Delete(j);
     png_texts_free(&texts);
@@ -76,7 +79,8 @@ static void spoil(const char *from, const char *to, const char *key, const char 
 static void test_equal(void) {
     static const char *const LINES[] = {
         "-m|%s|-p|a cat|--seed|7|-W|32|-H|16|--steps|1|--max-sequence-length|16|-q|-o|a.png",
-        "-m|%s|-p|caf\xc3\xa9 \"x\"\n|-n|dull|--cfg-scale|2|--guidance|0|--seed|18446744073709551615|-W|16|-H|32|--steps|2|"
+        "-m|%s|-p|caf\xc3\xa9 "
+        "\"x\"\n|-n|dull|--cfg-scale|2|--guidance|0|--seed|18446744073709551615|-W|16|-H|32|--steps|2|"
         "--max-sequence-length|16|--dtype|f32|-q|-o|b.png",
         "-m|%s|-p||--seed|0|-W|32|-H|16|--steps|1|--max-sequence-length|16|--quality|high|-q|-o|c.png",
         "-m|%s|-p|a cat|--seed|5|-W|32|-H|16|--steps|1|--max-sequence-length|16|--families|none|-q|-o|d.png",
@@ -91,8 +95,10 @@ static void test_equal(void) {
         expect(!strcmp(printed, "equal pixels: yes\n"));
     }
     char line[900];
-    snprintf(line, sizeof line, "-m|%s|-p|a cat|-n|x|--cfg-scale|1.5|--cfg-truncation|0.6|--cfg-normalization|1|--seed|3|-W|32|-H|32|"
-             "--steps|2|--max-sequence-length|32|-q|-o|z.png", model[1]);
+    snprintf(line, sizeof line,
+             "-m|%s|-p|a cat|-n|x|--cfg-scale|1.5|--cfg-truncation|0.6|--cfg-normalization|1|--seed|3|-W|32|-H|32|"
+             "--steps|2|--max-sequence-length|32|-q|-o|z.png",
+             model[1]);
     draw(line);
     verified("z.png", NULL, OK, "");
     says("equal pixels: yes\n");

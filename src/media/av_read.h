@@ -2,7 +2,8 @@
  *
  * One reader decodes the best video stream, frame by frame; sound is read whole. Both are exactly what libav's decoder
  * gives: edit lists and codec delay applied, no rotation, no frame dropped or repeated to keep a rate. Not a writer.
- * Built with libav when pkg-config finds it; otherwise every function here that opens a file fails and says so.
+ * Built with libav's headers when pkg-config finds them, and the libraries are looked up when first used (av_libs.h); without
+ * either, every function here that opens a file fails and says so.
  * Easy to get wrong:
  *  - A damaged file is an error here, where players conceal it: a frame that the decoder repaired, a packet that ends too
  *    early, a stream that stops before the length its header promises.
@@ -50,7 +51,7 @@ const AvInfo *av_read_info(const AvReader *r);
 Status av_read_video(AvReader *r, Planes *out, bool *end, Error *e);
 
 /* The best sound stream, to its end. ERR_IO as above. */
-Status av_read_sound(const char *path, AvSound *out, Error *e);
+Status av_sound_read(const char *path, AvSound *out, Error *e);
 void av_sound_free(AvSound *s);
 
 #endif

@@ -1,6 +1,7 @@
 /* av_whole.c - see av_whole.h.
- * Easy to get wrong: boxes of MP4 count their own header, and one of size 1 has its size behind it; EBML sizes are 1 to 8 bytes long, the number of leading zero bits says how many, and the marker bit is no
- * part of the value; RIFF counts from behind its size field. */
+ * Easy to get wrong: boxes of MP4 count their own header, and one of size 1 has its size behind it; EBML sizes are 1 to 8
+ * bytes long, the number of leading zero bits says how many, and the marker bit is no part of the value; RIFF counts from
+ * behind its size field. */
 #include "media/av_whole.h"
 
 #include "core/file.h"
