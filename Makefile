@@ -24,13 +24,14 @@ Q       := $(if $(V),,@)
 
 # Debian package: pkg-config name. The first list is what `make deps` installs.
 DEB_USER := build-essential pkg-config libcjson-dev libstb-dev libpcre2-dev libutf8proc-dev libopenblas-dev \
-            libavcodec-dev libavformat-dev libswscale-dev libswresample-dev libavutil-dev libcmocka-dev
+            libavcodec-dev libavformat-dev libswscale-dev libswresample-dev libavutil-dev libcmocka-dev \
+            libjpeg-dev libexif-dev
 # Programs that tests hold ditto against; without them those parts are skipped by name.
 DEB_TEST := ffmpeg groff-base man-db zsh fish
 DEB_DEV  := clang libclang-rt-dev clang-format python3-venv $(DEB_TEST)
 NEEDED   := libcjson-dev:libcjson libstb-dev:stb libutf8proc-dev:libutf8proc \
-            libopenblas-dev:openblas libcmocka-dev:cmocka
-PKGS     := libcjson stb libutf8proc openblas
+            libopenblas-dev:openblas libcmocka-dev:cmocka libjpeg-dev:libjpeg libexif-dev:libexif
+PKGS     := libcjson stb libutf8proc openblas libjpeg libexif
 AVPKGS   := libavformat libavcodec libswscale libswresample libavutil
 
 # A folder that travels carries no libstdc++: cuDNN there wants that machine's own, perhaps newer.

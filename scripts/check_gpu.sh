@@ -31,14 +31,14 @@ if [ -f "$out/checkop.txt" ]; then
 fi
 [ "${ONLY:-parity}" = parity ] || exit 0
 
-parity() { # name model dtype width height steps text prompt
-    local d=$work/$1
+parity() { # name model dtype width height steps text prompt [option...]: options that both programs take
+    local d=$work/$1 more=("${@:9}")
     mkdir -p "$d"
     echo "== $1: $2 $3 $4x$5, $6 steps, $7 text tokens"
     python3 scripts/dump_golden.py "$2" "$d/ref" -p "$8" --device cuda --dtype "$3" --width "$4" --height "$5" --steps "$6" \
-        --max-sequence-length "$7" --seed 5 >"$d/ref.log" 2>&1 || { tail -3 "$d/ref.log"; return; }
+        --max-sequence-length "$7" --seed 5 "${more[@]}" >"$d/ref.log" 2>&1 || { tail -3 "$d/ref.log"; return; }
     "$bin/ditto" generate -m "$2" -p "$8" --device cuda --dtype "$3" -W "$4" -H "$5" --steps "$6" --max-sequence-length "$7" \
-        --seed 5 -o "$d/ours.png" -y -v --dump "$d/ours" || return
+        --seed 5 "${more[@]}" -o "$d/ours.png" -y -v --dump "$d/ours" || return
     python3 scripts/parity.py "$d/ref" "$d/ours"
 }
 if python3 -c 'import diffusers' 2>/dev/null; then
@@ -46,6 +46,9 @@ if python3 -c 'import diffusers' 2>/dev/null; then
         head
         parity tiny-f32 tests/golden/tiny-flux f32 112 80 3 19 "a small red circle, and a large blue square on the left"
         parity tiny-bf16 tests/golden/tiny-flux bf16 112 80 3 19 "a small red circle, and a large blue square on the left"
+        for dtype in f32 bf16; do
+            parity tiny-image-$dtype tests/golden/tiny-flux $dtype 112 80 5 19 "a small red circle" -i tests/golden/photo.jpg
+        done
         demo=${DEMO:-weights/demo-flux}
         if [ -d "$demo/transformer" ]; then
             parity demo-bf16 "$demo" bf16 128 128 28 512 "a large red circle in the centre on a white background"

@@ -17,6 +17,7 @@ the bf16 noise. The weights are then the bf16 values in f32.
 Easy to get wrong: a bf16 run draws other noise than an f32 run of the same seed.
 """
 import argparse
+import contextlib
 import copy
 import json
 import os
@@ -27,6 +28,8 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from img2img_taps import STRENGTHS, encoder_stages, from_image, start_stages
+from img2img_taps import golden_runs as image_runs
 from refprofile import rounding, versions
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
@@ -50,8 +53,10 @@ def load(model_dir, dtype, device):
 
 
 def run_pipeline(pipe, prompt, negative=None, cfg=1.0, steps=3, seed=5, guidance=3.5, height=HEIGHT, width=WIDTH,
-                 text=512, noise=None):
-    """One picture; -> dict of stages in pipeline order. noise: packed latents to start from."""
+                 text=512, noise=None, image=None, strength=0.6):
+    """One picture; -> dict of stages in pipeline order. noise: packed latents to start from. image: path; pipe is then
+    the image-to-image pipeline."""
+    from diffusers.utils import load_image
     out, seen = {}, []
     encode, pack, step = pipe.encode_prompt, pipe._pack_latents, pipe.scheduler.step
 
@@ -67,10 +72,16 @@ def run_pipeline(pipe, prompt, negative=None, cfg=1.0, steps=3, seed=5, guidance
 
     def step_tap(v, t, x, **kwargs):
         r = step(v, t, x, **kwargs)
-        out[f"velocity_{len(seen):03d}"], out[f"latents_{len(seen):03d}"] = v, r[0]
-        seen.append(1)
+        n = (pipe.scheduler.begin_index or 0) + len(seen)
+        out[f"velocity_{n:03d}"], out[f"latents_{n:03d}"] = v, r[0]
+        seen.append(n)
         return r
-    pipe.encode_prompt, pipe._pack_latents, pipe.scheduler.step = encode_tap, pack_tap, step_tap
+    pipe.encode_prompt, pipe.scheduler.step = encode_tap, step_tap
+    if image is None:
+        pipe._pack_latents = pack_tap
+        start, stages = {"latents": noise}, contextlib.nullcontext()
+    else:
+        start, stages = {"image": load_image(image), "strength": strength}, start_stages(pipe, out)
 
     def ids_tap(name):
         def tap_ids(module, args):
@@ -80,16 +91,17 @@ def run_pipeline(pipe, prompt, negative=None, cfg=1.0, steps=3, seed=5, guidance
     hooks = [m.register_forward_pre_hook(ids_tap(name))
              for m, name in ((pipe.text_encoder, "ids_1"), (pipe.text_encoder_2, "ids_2"))]
     try:
-        image = pipe(prompt=prompt, negative_prompt=negative, true_cfg_scale=cfg, num_inference_steps=steps,
-                     guidance_scale=guidance, height=height, width=width, max_sequence_length=text, latents=noise,
-                     generator=torch.Generator("cpu").manual_seed(seed)).images[0]
+        with stages:
+            picture = pipe(prompt=prompt, negative_prompt=negative, true_cfg_scale=cfg, num_inference_steps=steps,
+                           guidance_scale=guidance, height=height, width=width, max_sequence_length=text,
+                           generator=torch.Generator("cpu").manual_seed(seed), **start).images[0]
     finally:
         for h in hooks:
             h.remove()
         pipe.encode_prompt, pipe._pack_latents, pipe.scheduler.step = encode, pack, step
     out["sigmas"], out["timesteps"] = pipe.scheduler.sigmas.float(), pipe.scheduler.timesteps.float()
-    out["latents"] = out[f"latents_{len(seen) - 1:03d}"]
-    out["pixels"] = torch.from_numpy(np.array(image))
+    out["latents"] = out[f"latents_{seen[-1]:03d}"]
+    out["pixels"] = torch.from_numpy(np.array(picture))
     return out
 
 
@@ -281,6 +293,34 @@ def golden_parts(model_dir, out, device, meta):
         save(f"{out}/vae_batch2_{name}.safetensors", {k: two[k] for k in ("z", "vae.picture")}, m)
 
 
+def golden_img2img(model_dir, out, device, meta):
+    """Whole runs from photo.jpg in f32; the encoder, the draw and the noising in bf16, every tapped stage."""
+    from diffusers import FluxImg2ImgPipeline
+    args = dict(prompt=PROMPT, steps=5, seed=8, guidance=3.5, height=48, width=32)
+    pipe = from_image(FluxImg2ImgPipeline, load(model_dir, torch.float32, device))
+    runs, more = image_runs(lambda s: run_pipeline(pipe, text=TEXT, image=f"{out}/photo.jpg", strength=s, **args), STRENGTHS)
+    save(f"{out}/img2img_flux_f32.safetensors", runs, {**meta, **more, **args, "image": "photo.jpg", "dtype": "f32",
+                                                       "max_sequence_length": TEXT})
+    pipe = load(model_dir, torch.bfloat16, device)
+    g = torch.Generator().manual_seed(13)
+    # a sigma whose difference from 1 bf16 cannot hold
+    y, x, sigma = torch.arange(16.0)[:, None], torch.arange(24.0)[None], 0.2713
+    waves = torch.stack([torch.sin(x / 3 + y / (5 + c)) for c in range(3)], -1)
+    picture = (127.5 + 90 * waves + 12 * torch.randn(16, 24, 3, generator=g)).clamp(0, 255).to(torch.uint8)
+    image = (2 * (picture.float() / 255) - 1).permute(2, 0, 1)[None].to(torch.bfloat16).to(device)
+    r = encoder_stages(tap, pipe.vae, image)
+    r["picture"] = picture
+    draws = torch.randn(2, 1, 6, 2, 3, generator=g, dtype=torch.bfloat16).to(device)
+    mean, logvar = r["vae.enc.moments"].permute(0, 3, 1, 2).chunk(2, 1)
+    with rounding(torch.bfloat16, device):
+        z = (mean + torch.exp(0.5 * torch.clamp(logvar, -30.0, 20.0)) * draws[0] - pipe.vae.config.shift_factor) \
+            * pipe.vae.config.scaling_factor
+        s = torch.tensor([sigma], device=device).to(torch.bfloat16)[:, None, None, None]
+        start = s * draws[1] + (1.0 - s) * z
+    save(f"{out}/img2img_bf16.safetensors", {**r, "image_noise": draws[0], "image_latents": z, "noise": draws[1], "start": start},
+         {**meta, "dtype": "bf16", "sigma": sigma})
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("model")
@@ -289,11 +329,13 @@ def main():
     p.add_argument("-p", "--prompt")
     p.add_argument("-n", "--negative-prompt")
     p.add_argument("--cfg-scale", type=float, default=1.0)
-    p.add_argument("--guidance", type=float, default=3.5)
+    p.add_argument("--guidance", type=float, help="default: the pipeline's, 3.5, with an image 7")
     p.add_argument("--steps", type=int, default=28)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("-W", "--width", type=int, default=1024)
     p.add_argument("-H", "--height", type=int, default=1024)
+    p.add_argument("-i", "--image", help="begin from this picture (FluxImg2ImgPipeline)")
+    p.add_argument("--strength", type=float, default=0.6)
     p.add_argument("--max-sequence-length", type=int, default=512)
     p.add_argument("--dtype", choices=DTYPES, default="bf16")
     p.add_argument("--device", default="cpu")
@@ -304,11 +346,17 @@ def main():
     if a.golden:
         golden_parts(a.model, a.out, a.device, meta)
         golden_runs(a.model, a.out, a.device, meta)
+        golden_img2img(a.model, a.out, a.device, meta)
         return
+    if a.guidance is None:
+        a.guidance = 7.0 if a.image else 3.5
     pipe = load(a.model, DTYPES[a.dtype], a.device)
+    if a.image:
+        from diffusers import FluxImg2ImgPipeline
+        pipe = from_image(FluxImg2ImgPipeline, pipe)
     with rounding(DTYPES[a.dtype], a.device):
         r = run_pipeline(pipe, a.prompt, a.negative_prompt, a.cfg_scale, a.steps, a.seed, a.guidance, a.height,
-                         a.width, a.max_sequence_length)
+                         a.width, a.max_sequence_length, image=a.image, strength=a.strength)
     for k, v in r.items():
         save(os.path.join(a.out, k + ".safetensors"), {k: v}, meta)
     with open(os.path.join(a.out, "meta.json"), "w") as f:

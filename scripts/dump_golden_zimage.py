@@ -13,6 +13,7 @@ guidance, with its sign. NAME@f32 in bf16 files: see dump_golden.py; a run's twi
 Easy to get wrong: the model's output is minus the velocity; "zimage.out" is the output, not the velocity.
 """
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -20,9 +21,12 @@ import tempfile
 
 import numpy as np
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 from dump_golden import DTYPES, NEGATIVE, PROMPT, one, save, tap
+from img2img_taps import from_image, start_stages
+from img2img_taps import golden_runs as image_runs
 from make_tiny_zimage import empty_dit
 from refprofile import rounding, versions
 
@@ -47,8 +51,10 @@ def load(model_dir, dtype, device):
 
 
 def run_pipeline(pipe, prompt, negative=None, cfg=0.0, steps=8, seed=5, height=HEIGHT, width=WIDTH, text=512,
-                 normalization=0.0, truncation=1.0, noise=None):
-    """One picture; -> dict of stages in pipeline order."""
+                 normalization=0.0, truncation=1.0, noise=None, image=None, strength=0.6):
+    """One picture; -> dict of stages in pipeline order. image: path; pipe is then the image-to-image pipeline, which takes
+    no other size than the image's: it is given the image in the size wanted. Sides None: the image's own."""
+    from diffusers.utils import load_image
     out, seen = {}, []
     encode, prepare, step = pipe.encode_prompt, pipe.prepare_latents, pipe.scheduler.step
 
@@ -65,27 +71,36 @@ def run_pipeline(pipe, prompt, negative=None, cfg=0.0, steps=8, seed=5, height=H
 
     def step_tap(v, t, x, **kwargs):
         r = step(v, t, x, **kwargs)
-        out[f"velocity_{len(seen):03d}"], out[f"latents_{len(seen):03d}"] = v, r[0]
-        seen.append(1)
+        n = (pipe.scheduler.begin_index or 0) + len(seen)
+        out[f"velocity_{n:03d}"], out[f"latents_{n:03d}"] = v, r[0]
+        seen.append(n)
         return r
 
     def ids_tap(module, args, kwargs):
         pre = "negative_" if "ids_1" in out else ""
         out[pre + "ids_1"] = kwargs["input_ids"].to(torch.int32)
         out[pre + "mask_1"] = kwargs["attention_mask"].to(torch.int32)
-    pipe.encode_prompt, pipe.prepare_latents, pipe.scheduler.step = encode_tap, prepare_tap, step_tap
+    pipe.encode_prompt, pipe.scheduler.step = encode_tap, step_tap
+    if image is None:
+        pipe.prepare_latents = prepare_tap
+        start, stages = {"latents": noise}, contextlib.nullcontext()
+    else:
+        picture = load_image(image)
+        if height or width:
+            picture = picture.resize((width or picture.width // 16 * 16, height or picture.height // 16 * 16), Image.LANCZOS)
+        start, stages = {"image": picture, "strength": strength}, start_stages(pipe, out)
     hook = pipe.text_encoder.register_forward_pre_hook(ids_tap, with_kwargs=True)
     try:
-        image = pipe(prompt=prompt, negative_prompt=negative, guidance_scale=cfg, num_inference_steps=steps,
-                     height=height, width=width, max_sequence_length=text, latents=noise,
-                     cfg_normalization=normalization, cfg_truncation=truncation,
-                     generator=torch.Generator("cpu").manual_seed(seed)).images[0]
+        with stages:
+            picture = pipe(prompt=prompt, negative_prompt=negative, guidance_scale=cfg, num_inference_steps=steps,
+                           height=height, width=width, max_sequence_length=text, cfg_normalization=normalization,
+                           cfg_truncation=truncation, generator=torch.Generator("cpu").manual_seed(seed), **start).images[0]
     finally:
         hook.remove()
         pipe.encode_prompt, pipe.prepare_latents, pipe.scheduler.step = encode, prepare, step
     out["sigmas"], out["timesteps"] = pipe.scheduler.sigmas.float(), pipe.scheduler.timesteps.float()
-    out["latents"] = out[f"latents_{len(seen) - 1:03d}"]
-    out["pixels"] = torch.from_numpy(np.array(image))
+    out["latents"] = out[f"latents_{seen[-1]:03d}"]
+    out["pixels"] = torch.from_numpy(np.array(picture))
     return out
 
 
@@ -195,6 +210,17 @@ def golden_runs(model_dir, out, device, meta):
                 assert px.std() >= 20 and clipped < 0.05
 
 
+def golden_img2img(model_dir, out, device, meta):
+    """Whole runs from drawing.png in f32, in the drawing's own size."""
+    from diffusers import ZImageImg2ImgPipeline
+    args = dict(prompt=PROMPT, cfg=2.5, steps=5, seed=9)
+    pipe = from_image(ZImageImg2ImgPipeline, load(model_dir, torch.float32, device))
+    runs, more = image_runs(lambda s: run_pipeline(pipe, text=TEXT, image=f"{out}/drawing.png", strength=s, height=None,
+                                                   width=None, **args), (0.6,))
+    save(f"{out}/img2img_zimage_f32.safetensors", runs, {**meta, **more, **args, "image": "drawing.png", "dtype": "f32",
+                                                         "max_sequence_length": TEXT})
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("model")
@@ -205,8 +231,10 @@ def main():
     p.add_argument("--cfg-scale", type=float, default=0.0)
     p.add_argument("--steps", type=int, default=8)
     p.add_argument("--seed", type=int, default=0)
-    p.add_argument("-W", "--width", type=int, default=1024)
-    p.add_argument("-H", "--height", type=int, default=1024)
+    p.add_argument("-W", "--width", type=int, help="default: 1024, with an image its own")
+    p.add_argument("-H", "--height", type=int, help="default: 1024, with an image its own")
+    p.add_argument("-i", "--image", help="begin from this picture (ZImageImg2ImgPipeline)")
+    p.add_argument("--strength", type=float, default=0.6)
     p.add_argument("--max-sequence-length", type=int, default=512)
     p.add_argument("--dtype", choices=DTYPES, default="bf16")
     p.add_argument("--device", default="cpu")
@@ -218,11 +246,16 @@ def main():
         golden_prompts(a.model, a.out)
         golden_parts(a.model, a.out, a.device, meta)
         golden_runs(a.model, a.out, a.device, meta)
+        golden_img2img(a.model, a.out, a.device, meta)
         return
     pipe = load(a.model, DTYPES[a.dtype], a.device)
+    if a.image:
+        from diffusers import ZImageImg2ImgPipeline
+        pipe = from_image(ZImageImg2ImgPipeline, pipe)
+    own = None if a.image else 1024
     with rounding(DTYPES[a.dtype], a.device):
-        r = run_pipeline(pipe, a.prompt, a.negative_prompt, a.cfg_scale, a.steps, a.seed, a.height, a.width,
-                         a.max_sequence_length)
+        r = run_pipeline(pipe, a.prompt, a.negative_prompt, a.cfg_scale, a.steps, a.seed, a.height or own, a.width or own,
+                         a.max_sequence_length, image=a.image, strength=a.strength)
     for k, v in r.items():
         save(os.path.join(a.out, k + ".safetensors"), {k: v}, meta)
 

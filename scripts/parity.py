@@ -15,8 +15,8 @@ import sys
 import torch
 from safetensors import safe_open
 
-ORDER = ["ids_1", "ids_2", "pooled", "prompt_embeds", "negative_pooled", "negative_prompt_embeds", "noise", "sigmas",
-         "timesteps"]
+ORDER = ["ids_1", "ids_2", "pooled", "prompt_embeds", "negative_pooled", "negative_prompt_embeds", "image", "image_noise",
+         "image_latents", "noise", "sigmas", "timesteps"]
 
 
 def load(folder, name):

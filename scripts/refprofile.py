@@ -120,6 +120,8 @@ def _add(x, y):
 
 
 def _sub(x, y):
+    if isinstance(y, (int, float)):
+        return (x.float() - np.float32(y).item()).to(x.dtype)
     assert torch.is_tensor(x) and torch.is_tensor(y)
     return x - y
 

@@ -40,11 +40,12 @@ typedef struct Cli {
     int arg_count;
 
     /* generate; tokens takes model and prompt too */
-    const char *model, *prompt, *negative_prompt, *output, *dump, *report;
+    const char *model, *prompt, *negative_prompt, *output, *dump, *report, *image;
     int width, height, steps, max_sequence_length; /* 0: the model's default */
     int count;                                     /* 1 .. 100000 */
     uint64_t seed;                                 /* valid when seed_given */
     bool seed_given;                               /* false also for --seed -1: one is drawn */
+    double strength;                               /* < 0: not given */
     double guidance, cfg_scale, guidance_scale;    /* < 0: not given */
     double cfg_normalization, cfg_truncation;      /* < 0: not given */
     const char *device;                            /* NULL: chosen */

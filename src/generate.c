@@ -39,6 +39,9 @@ static Job job_of(const Cli *cli) {
         .width = cli->width,
         .height = cli->height,
         .steps = cli->steps,
+        .image = cli->image,
+        .strength = cli->strength < 0 ? 0 : cli->strength,
+        .strength_given = cli->strength >= 0,
         .guidance = cli->guidance,
         .guidance_given = cli->guidance >= 0,
         .cfg_scale = cli->cfg_scale < 0 ? 0 : cli->cfg_scale,
@@ -192,6 +195,7 @@ static void say_what(const Run *r) {
     fprintf(r->err, "%s on %s in %s: %dx%d, %d steps", pipeline_title(r->pipeline),
             pipeline_device(r->pipeline), pipeline_dtype(r->pipeline) == F32 ? "f32" : "bf16", j->width,
             j->height, j->steps);
+    if (j->image) fprintf(r->err, ", %d of them run (strength %g)", j->steps - j->first_step, j->strength);
     if (meta_has_guidance(j)) fprintf(r->err, ", guidance %g", j->guidance);
     fprintf(r->err, ", cfg-scale %g, seed %" PRIu64, j->cfg_scale, j->seed);
     if (r->names.count > 1) fprintf(r->err, " to %" PRIu64, j->seed + (uint64_t)(r->names.count - 1));

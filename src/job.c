@@ -57,14 +57,14 @@ static Status denoise(Model *m, Exec *x, const Run *run, const Progress *progres
     params.dt = tensor_slice(params.all, 0, STEP_DT, 1);
     params.cfg_scale = tensor_slice(params.all, 0, STEP_CFG_SCALE, 1);
     Tensor velocity = exec_tensor(x, latents.dtype, latents.rank, latents.shape);
-    int steps = x->dry ? 1 : run->job->steps; /* every step has the same shapes */
-    for (int i = 0; i < steps; i++) {
-        if (progress && progress->step) progress->step(progress->user, "denoise", i, steps);
+    int first = run->job->first_step, end = x->dry ? first + 1 : run->job->steps; /* every step has the same shapes */
+    for (int i = first; i < end; i++) {
+        if (progress && progress->step) progress->step(progress->user, "denoise", i - first, end - first);
         Status s = step(m, x, run, &params, i, latents, velocity, rank, shape);
         if (s == ERR_NAN) keep_latents(x, latents, rank, shape, out); /* untouched by the failed step */
         if (s != OK) return because(x->error, "step %d of %d", i + 1, run->job->steps);
     }
-    if (progress && progress->step) progress->step(progress->user, "denoise", steps, steps);
+    if (progress && progress->step) progress->step(progress->user, "denoise", end - first, end - first);
     arena_reset(x->work, mark);
     return OK;
 }

@@ -101,6 +101,15 @@ static bool add_origin(cJSON *o, const Meta *m) {
            (!build[0] || add_text(o, "build", build));
 }
 
+/* The image that the picture began from: its name without folders, and which file that was. */
+static bool add_image(cJSON *o, const Job *j) {
+    if (!j->image) return true;
+    const char *slash = strrchr(j->image, '/');
+    return add_text(o, "image", slash ? slash + 1 : j->image) && add_text(o, "image_sha256", j->image_sha256) &&
+           cJSON_AddNumberToObject(o, "strength", j->strength) &&
+           cJSON_AddNumberToObject(o, "steps_run", j->steps - j->first_step);
+}
+
 /* Models without the input resolve to 0, not given. */
 bool meta_has_guidance(const Job *job) { return job->guidance_given || job->guidance > 0; }
 
@@ -114,7 +123,7 @@ char *meta_json(const Meta *m, const char *path, const Media *media) {
     ok = ok && add_seed(o, j->seed) && add_text(o, "rng", "cpu") &&
          cJSON_AddNumberToObject(o, "width", j->width) && cJSON_AddNumberToObject(o, "height", j->height) &&
          cJSON_AddNumberToObject(o, "steps", j->steps);
-    ok = ok && (!meta_has_guidance(j) || cJSON_AddNumberToObject(o, "guidance", j->guidance));
+    ok = ok && add_image(o, j) && (!meta_has_guidance(j) || cJSON_AddNumberToObject(o, "guidance", j->guidance));
     ok = ok && (!(j->cfg_normalization > 0) || cJSON_AddNumberToObject(o, "cfg_normalization", j->cfg_normalization)) &&
          (!j->cfg_truncation_given || cJSON_AddNumberToObject(o, "cfg_truncation", j->cfg_truncation));
     ok = ok && cJSON_AddNumberToObject(o, "cfg_scale", j->cfg_scale) &&
@@ -142,15 +151,16 @@ static char *quoted(const char *text) {
 char *meta_parameters(const Meta *m) {
     const Job *j = m->job;
     char *title = quoted(m->title), *text = NULL;
-    char distilled[48] = "";
+    char distilled[48] = "", strength[48] = "";
+    if (j->image) snprintf(strength, sizeof strength, " Denoising strength: %g,", j->strength);
     if (meta_has_guidance(j)) snprintf(distilled, sizeof distilled, " Distilled CFG Scale: %g,", j->guidance);
     bool negative = j->negative_prompt && j->negative_prompt[0];
     int n = title ? asprintf(&text,
-                             "%s\n%s%s%sSteps: %d, Sampler: Euler, Schedule type: Simple, CFG scale: %g,%s "
+                             "%s\n%s%s%sSteps: %d, Sampler: Euler, Schedule type: Simple, CFG scale: %g,%s%s "
                              "Seed: %" PRIu64 ", Size: %dx%d, Model: %s, RNG: CPU, Version: ditto %s",
                              j->prompt, negative ? "Negative prompt: " : "",
                              negative ? j->negative_prompt : "", negative ? "\n" : "", j->steps, j->cfg_scale,
-                             distilled, j->seed, j->width, j->height, title, CLI_VERSION)
+                             distilled, strength, j->seed, j->width, j->height, title, CLI_VERSION)
                   : -1;
     free(title);
     return n < 0 ? NULL : text;

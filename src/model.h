@@ -27,6 +27,7 @@ typedef struct Part {
     DType dtype;                /* compute dtype */
     bool repeats;               /* its blocks run once a step, not once a job */
     bool decodes;               /* runs in decode only: its families are mounted around that */
+    bool encodes_image;         /* runs for jobs that begin from an image only: till then its files are not looked at */
     struct Residency *residency; /* its weights on the device; the pipeline's */
     Ops ops;
     Calls calls;
@@ -82,6 +83,7 @@ typedef struct Run {
     Stages *stages;
     Memo *memo;
     bool cfg;
+    const uint8_t *image;      /* RGB [height][width][3] to begin from; NULL: from noise alone */
     const FamilySet *families; /* NULL: what is mounted stays */
     const Exec *device_exec;   /* for probes; not dry */
     struct Graphs *graphs;     /* of the steps (graph.h); NULL: every step runs call by call */
@@ -92,6 +94,7 @@ struct ModelOps {
     const char *scheduler_class;
     const char *cfg_formula, *cfg_off; /* for --dry-run: guidance as the model means it, and when it is off */
     bool cpu_only;                     /* its ops have no CUDA variants yet */
+    bool takes_image;                  /* jobs may begin from an image */
     /* folder: the model's; configs, tokenizers and weight headers are read, binds made. */
     Status (*open)(const char *folder, const Json *index, DType dtype, Model **out, Error *e);
     void (*close)(Model *m);
@@ -101,7 +104,7 @@ struct ModelOps {
     Status (*schedule)(const Model *m, const Job *job, Schedule *out, Error *e);
     /* Text encoders and all that a prompt and a size fix; results stay in the work arena for the job. */
     Status (*encode)(Model *m, Exec *x, const Run *run);
-    /* Draws the noise; latents stay in the work arena. latent_shape: as stage files show them. */
+    /* Draws the noise, or noises run->image; latents stay in the work arena. latent_shape: as stage files show them. */
     Status (*noise)(Model *m, Exec *x, const Run *run, Tensor *latents, int *rank, int64_t latent_shape[5]);
     /* Before a step's velocity, and never part of a captured one: prepares what differs from step to step beside params.
      * NULL: nothing does. */

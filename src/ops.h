@@ -53,6 +53,8 @@ extern "C" {
     X(negate, Negate, 1, 1, 0, 0, EXACT)                                                                 \
     X(euler_step, EulerStep, 1, 3, 0, 0, EXACT)                                                          \
     X(affine, Affine, 1, 1, 0, 2, EXACT)                                                                 \
+    X(kl_sample, KlSample, 1, 3, 0, 2, EXACT)                                                            \
+    X(scale_noise, ScaleNoise, 1, 2, 0, 1, EXACT)                                                        \
     X(to_rgb8, ToRgb8, 1, 1, 0, 0, EXACT)                                                                \
     X(count_nonfinite, CountNonfinite, 1, 1, 0, 0, EXACT)                                                \
     X(self_attention, SelfAttention, 1, 2, 4, 1, BOUNDED)                                                \

@@ -14,6 +14,8 @@
 #include "kernels/cuda.h"
 #include "kernels/cuda_prepare.h"
 #include "kernels/unary.h"
+#include "media/image.h"
+#include "media/resize.h"
 #include "plan.h"
 #include "profile.h"
 #include "uses.h"
@@ -153,10 +155,36 @@ PipelineFacts pipeline_facts(const Pipeline *p) {
                            .pool = &p->pool, .graphs = &p->graphs, .plan = p->planned ? &p->plan : NULL};
 }
 
+static Status resolve_image(const Pipeline *p, Job *job, Error *e) {
+    Image image;
+    if (!p->model->ops->takes_image)
+        return fail(e, ERR_USAGE, "--image: %s makes pictures from text alone", p->model->ops->pipeline_class);
+    if (!job->strength_given) job->strength = 0.6; /* the default of diffusers' image-to-image pipelines */
+    if (!(job->strength >= 0 && job->strength <= 1))
+        return fail(e, ERR_USAGE, "--strength: %g is out of range, expected 0 to 1", job->strength);
+    if (image_probe(job->image, &image, job->image_sha256, e) != OK) return because(e, "--image");
+    TRY(image_upright(&image, e));
+    job->image_width = image.width, job->image_height = image.height;
+    return OK;
+}
+
+/* get_timesteps() of diffusers' image-to-image pipelines: the last strength * steps of the steps, rounded up. */
+static Status resolve_strength(Job *job, Error *e) {
+    double steps = job->steps, most = steps * job->strength;
+    double left_out = steps - (most < steps ? most : steps);
+    job->first_step = (int)(left_out > 0 ? left_out : 0);
+    if (job->first_step < job->steps) return OK;
+    return fail(e, ERR_USAGE, "--strength: %g of %d steps leaves none to run; expected more than 0", job->strength, job->steps);
+}
+
 Status pipeline_resolve(const Pipeline *p, Job *job, Error *e) {
     uint32_t wanted;
     TRY(fusion_choose(p->families, p->family_count, job->quality == QUALITY_HIGH, job->families, &wanted, e));
-    return p->model->ops->resolve(p->model, job, e);
+    job->first_step = 0;
+    if (job->image) TRY(resolve_image(p, job, e));
+    else if (job->strength_given) return fail(e, ERR_USAGE, "--strength: says how far to go from an image: give --image FILE");
+    TRY(p->model->ops->resolve(p->model, job, e));
+    return job->image ? resolve_strength(job, e) : OK;
 }
 
 bool pipeline_mounted(const Pipeline *p, const char *part, const char *family) {
@@ -181,6 +209,7 @@ typedef struct Prepared {
     Schedule schedule;
     const char *text[2];
     FamilySet set;
+    uint8_t *image;
     Error probe_error;
     Exec device_exec;
     Run run;
@@ -190,9 +219,23 @@ static void prepared_free(Prepared *r) {
     model_tokens_free(&r->tokens[0]);
     model_tokens_free(&r->tokens[1]);
     sched_free(&r->schedule);
+    free(r->image);
 }
 
-/* Everything of a job that needs no device: tokens and sigmas. */
+/* The image that a job begins from, upright and in the job's size. */
+static Status prepare_image(const Job *job, Stages *stages, Prepared *r, Error *e) {
+    Image image;
+    if (!job->image) return OK;
+    if (image_read(job->image, &image, e) != OK) return because(e, "--image");
+    Status s = image_upright(&image, e);
+    if (s == OK) s = resize_lanczos(image.rgb, image.width, image.height, job->width, job->height, &r->image, e);
+    image_free(&image);
+    TRY(s);
+    r->run.image = r->image;
+    return stages_host(stages, "image", U8, 3, (int64_t[]){job->height, job->width, 3}, r->image, e);
+}
+
+/* Everything of a job that needs no device: image, tokens and sigmas. */
 static Status prepare(Pipeline *p, const Job *job, Stages *stages, Prepared *r, Error *e) {
     const Model *m = p->model;
     *r = (Prepared){.text = {job->prompt, job->negative_prompt}};
@@ -203,6 +246,7 @@ static Status prepare(Pipeline *p, const Job *job, Stages *stages, Prepared *r, 
     r->device_exec = (Exec){.device = p->cuda ? p->device : &p->host, .error = &r->probe_error, .unary = &p->unary,
                             .cuda = p->cuda, .dtype = m->dtype, .first = &p->gate.base};
     r->run.families = &r->set, r->run.device_exec = &r->device_exec, r->run.graphs = &p->graphs;
+    TRY(prepare_image(job, stages, r, e));
     TRY(m->ops->schedule(m, job, &r->schedule, e));
     TRY(stages_host(stages, "sigmas", F32, 1, (int64_t[]){job->steps + 1}, r->schedule.sigmas, e));
     TRY(stages_host(stages, "timesteps", F32, 1, (int64_t[]){job->steps}, r->schedule.timesteps, e));
@@ -222,11 +266,13 @@ static Status prepare(Pipeline *p, const Job *job, Stages *stages, Prepared *r, 
 
 /* --- the plan --- */
 
-/* Every part's rows matched with its files; names every missing, mis-shaped and surplus tensor of a part at once. */
-static Status add_parts(Pipeline *p, Error *e) {
+/* Every part's rows matched with its files; names every missing, mis-shaped and surplus tensor of a part at once. An image
+ * encoder, the last part, waits for the first job with an image: a folder may lack it. */
+static Status add_parts(Pipeline *p, bool image, Error *e) {
     Model *m = p->model;
     for (int i = p->pool.parts; i < m->parts; i++) {
         Part *part = &m->part[i];
+        if (part->encodes_image && !image) return OK;
         TRY(residency_add(&p->pool, part->name, part->files, &part->bind, part->ignore, part->dtype, part->repeats,
                           &part->residency, e)); /* errors name the folder */
     }
@@ -234,7 +280,7 @@ static Status add_parts(Pipeline *p, Error *e) {
 }
 
 static Status make_plan(Pipeline *p, const Prepared *r, Plan *plan, Error *e) {
-    TRY(add_parts(p, e));
+    TRY(add_parts(p, r->run.image != NULL, e));
     if (!p->cuda && !p->unary.table[0]) TRY(unary_open(&p->unary, e)); /* probes look things up */
     return plan_make(p->model, &p->pool, &r->run, p->vram, p->room, p->interrupted, plan, e);
 }
@@ -314,6 +360,9 @@ Status pipeline_describe(Pipeline *p, const Job *job, FILE *out, Error *e) {
         fprintf(out, "model          %s (%s), %s on %s\n", pipeline_title(p), p->folder, dtype_name(m->dtype), p->device->name);
         fprintf(out, "picture        %d x %d, %d steps, seed %llu\n", job->width, job->height, job->steps,
                 (unsigned long long)job->seed);
+        if (job->image)
+            fprintf(out, "image          %s, %d x %d; strength %g: %d of %d steps run\n", job->image, job->image_width,
+                    job->image_height, job->strength, job->steps - job->first_step, job->steps);
         fprintf(out, "guidance       %g (distilled)%s\n", job->guidance,
                 job->guidance_given ? "" : job->guidance > 0 ? ", default" : ", none in this model");
         fprintf(out, "cfg scale      %g, %s%s\n", job->cfg_scale, r.run.cfg ? "two passes: " : "",
@@ -366,6 +415,11 @@ static Status write_meta(Pipeline *p, const Job *job, Stages *stages, Error *e) 
     cJSON_AddNumberToObject(j, "width", job->width);
     cJSON_AddNumberToObject(j, "height", job->height);
     cJSON_AddNumberToObject(j, "steps", job->steps);
+    if (job->image) {
+        cJSON_AddStringToObject(j, "image_sha256", job->image_sha256);
+        cJSON_AddNumberToObject(j, "strength", job->strength);
+        cJSON_AddNumberToObject(j, "first_step", job->first_step);
+    }
     cJSON_AddNumberToObject(j, "guidance", job->guidance);
     cJSON_AddNumberToObject(j, "cfg_scale", job->cfg_scale);
     if (job->cfg_normalization > 0) cJSON_AddNumberToObject(j, "cfg_normalization", job->cfg_normalization);

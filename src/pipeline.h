@@ -47,6 +47,12 @@ typedef struct Job {
     const char *negative_prompt; /* NULL: none */
     int width, height;           /* 0: the model's default; multiples of 16 */
     int steps;                   /* 0: default */
+    const char *image;           /* PNG or JPEG to begin from; NULL: noise alone */
+    double strength;             /* share of the steps that run on the image, 0 to 1; default 0.6 */
+    bool strength_given;
+    int image_width, image_height; /* by pipeline_resolve: upright, before it is resized */
+    char image_sha256[65];       /* by pipeline_resolve: of the file */
+    int first_step;              /* by pipeline_resolve: the steps before it are left out; 0 without an image */
     double guidance;             /* distilled guidance; < 0: default; refused by models without it */
     bool guidance_given;
     double cfg_scale;            /* classifier-free, in the number and formula of the model's pipeline */

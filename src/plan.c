@@ -111,6 +111,15 @@ static size_t simulate(const Plan *plan, const ResidencyPool *pool, size_t room)
     return peak;
 }
 
+/* Parts that this job never enters (another one's image encoder) take no room in its plan. */
+static void leave_out(Plan *plan, const ResidencyPool *pool) {
+    bool entered[RESIDENCY_PARTS] = {0};
+    if (pool->entries == RESIDENCY_ORDER) return; /* the record was cut short */
+    for (int i = 0; i < pool->entries; i++) entered[pool->order[i]] = true;
+    for (int i = 0; i < plan->parts; i++)
+        if (!entered[i]) plan->part[i].whole = plan->part[i].mapped = 0, plan->part[i].unused = true;
+}
+
 static void decide(Plan *plan, const ResidencyPool *pool) {
     size_t unit = pool->device->granularity, room = plan_room(plan), all = 0, needed = 0;
     for (int i = 0; i < plan->parts; i++) all += plan->part[i].whole;
@@ -119,6 +128,7 @@ static void decide(Plan *plan, const ResidencyPool *pool) {
         p->least = p->region = p->whole;
         p->mode = all <= room ? PLAN_KEEP : PLAN_SWAP;
         /* the granules of a region must fit too */
+        if (p->unused) continue;
         choose_stream(&pool->part[i].layout, all <= room || p->whole <= room ? 0 : room / unit * unit, p);
         if (p->streamed) p->mode = PLAN_STREAM;
         p->region = round_up(p->region, unit);
@@ -157,11 +167,11 @@ Status plan_make(Model *m, ResidencyPool *pool, const Run *run, size_t vram, siz
                  const volatile int *interrupted, Plan *plan, Error *e) {
     Device *d = pool->device;
     size_t unit = d->granularity;
-    *plan = (Plan){.parts = m->parts, .maps = d->maps, .given = vram && !d->maps, .held = d->held,
+    *plan = (Plan){.parts = pool->parts, .maps = d->maps, .given = vram && !d->maps, .held = d->held,
                    .process = resident_bytes() + (d->maps ? ops_cpu_resident() : 0),
                    .result = (size_t)run->job->width * (size_t)run->job->height * 3};
     plan->limit = d->maps || (!vram && room == SIZE_MAX) ? SIZE_MAX : vram ? vram : room + d->held;
-    for (int i = 0; i < m->parts; i++) {
+    for (int i = 0; i < pool->parts; i++) {
         const Layout *l = &pool->part[i].layout;
         plan->part[i] = (PlanPart){.name = m->part[i].name, .blocks = l->blocks, .mapped = l->mapped,
                                    .whole = round_up(l->whole, unit)};
@@ -178,6 +188,9 @@ Status plan_make(Model *m, ResidencyPool *pool, const Run *run, size_t vram, siz
     s = dry_run(m, pool, run, NULL, interrupted, plan, e);
     plan->work = round_up(plan->work, unit);
     plan->scratch = round_up(plan->scratch, unit);
-    if (s == OK) decide(plan, pool);
+    if (s == OK) {
+        leave_out(plan, pool);
+        decide(plan, pool);
+    }
     return s;
 }

@@ -20,6 +20,7 @@ typedef struct PlanPart {
     PlanMode mode;
     int blocks, streamed;          /* how many it has, how many run through the slots */
     bool stream[PLAN_BLOCKS];      /* which */
+    bool unused;                   /* this job does without it: all sizes are 0 */
     size_t whole, mapped;          /* bytes on the device when nothing streams; read in the files */
     size_t region, least;          /* on the device as decided; the least that is possible */
 } PlanPart;

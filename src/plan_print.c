@@ -25,6 +25,7 @@ size_t plan_peak(const Plan *p) {
 static void print_host(const Plan *p, FILE *out) {
     fprintf(out, "memory plan    part, copied MiB, mapped MiB\n");
     for (int i = 0; i < p->parts; i++) {
+        if (p->part[i].unused) continue;
         fprintf(out, "  %-16s %10.1f %10.1f\n", p->part[i].name, mib(p->part[i].region), mib(p->part[i].mapped));
     }
     fprintf(out, "  %-16s %10.1f\n  %-16s %10.1f\n  %-16s %10.1f\n  %-16s %10.1f\n", "activations", mib(p->work), "scratch",
@@ -34,8 +35,10 @@ static void print_host(const Plan *p, FILE *out) {
 
 static void print_device(const Plan *p, FILE *out) {
     fprintf(out, "memory plan    part, MiB on the device, MiB of weights\n");
-    for (int i = 0; i < p->parts; i++)
+    for (int i = 0; i < p->parts; i++) {
+        if (p->part[i].unused) continue;
         fprintf(out, "  %-16s %10.1f %10.1f\n", p->part[i].name, mib(p->part[i].region), mib(p->part[i].whole));
+    }
     fprintf(out, "  %-16s %10.1f\n  %-16s %10.1f\n  %-16s %10.1f\n  %-16s %10.1f\n", "activations", mib(p->work), "scratch",
             mib(p->scratch), "libraries", mib(p->held), "peak", mib(p->peak));
     if (p->limit != SIZE_MAX)
@@ -49,6 +52,7 @@ void plan_explain(const Plan *p, FILE *out) {
     }
     for (int i = 0; i < p->parts; i++) {
         const PlanPart *part = &p->part[i];
+        if (part->unused) continue;
         fprintf(out, "%-15s%-16s ", i ? "" : "residency", part->name);
         if (part->mode == PLAN_STREAM)
             fprintf(out, "STREAM(%d of %d blocks), %.1f of %.1f MiB at a time\n", part->streamed, part->blocks,
@@ -82,6 +86,7 @@ Status plan_check(const Plan *p, Error *e) {
     size_t used = 0;
     for (int i = 0; i < p->parts && used < sizeof text; i++) {
         const PlanPart *part = &p->part[i];
+        if (part->unused) continue;
         used += (size_t)snprintf(text + used, sizeof text - used, "%s %.2f", part->name, gib(part->whole));
         if (part->least < part->whole && used < sizeof text)
             used += (size_t)snprintf(text + used, sizeof text - used, " (%.2f when streamed)", gib(part->least));

@@ -28,7 +28,7 @@ static bool known(const char *name) {
     static const char *const NAMES[] = {"ids_1", "mask_1", "ids_2", "mask_2", "negative_ids_1", "negative_mask_1",
                                         "negative_ids_2", "negative_mask_2", "pooled", "negative_pooled",
                                         "prompt_embeds", "negative_prompt_embeds", "noise", "sigmas", "timesteps",
-                                        "latents", "pixels", "audio"};
+                                        "image", "image_noise", "image_latents", "latents", "pixels", "audio"};
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
         if (!strcmp(name, NAMES[i])) return true;
     static const char *const NUMBERED[] = {"velocity_", "latents_"};
@@ -43,7 +43,8 @@ static bool known(const char *name) {
 static Status open_one(Injected *in, Error *e) {
     if (!known(in->name))
         return fail(e, ERR_USAGE, "--inject %s: no such stage; stages are ids_1, mask_1, ids_2, mask_2, pooled, "
-                    "prompt_embeds, negative_..., noise, sigmas, timesteps, velocity_000, latents_000, latents, pixels",
+                    "prompt_embeds, negative_..., noise, sigmas, timesteps, image, image_noise, image_latents, "
+                    "velocity_000, latents_000, latents, pixels",
                     in->name);
     TRY(safetensors_open(in->path, &in->file, e));
     const SafetensorsEntry *entry = safetensors_find(&in->file, in->name);

@@ -1,8 +1,9 @@
 /* stages.h - named stages of a run leave as files (--dump) and enter from files (--inject).
  *
  * One file per stage, NAME.safetensors with one tensor NAME: ids_1, mask_1, ids_2, mask_2, pooled, prompt_embeds,
- * negative_pooled, negative_prompt_embeds, noise (unpacked), sigmas, timesteps, velocity_000.., latents_000..,
- * latents, pixels. Shapes are diffusers', batch dimension included. Also remembers text embeddings between jobs.
+ * negative_pooled, negative_prompt_embeds, noise (unpacked), sigmas, timesteps, velocity_000.., latents_000.. (by the number
+ * of the step), latents, pixels; of a run that begins from an image also image (as resized), image_noise, image_latents.
+ * Shapes are diffusers', batch dimension included. Also remembers text embeddings between jobs.
  * Not a cache on disk. Easy to get wrong: an injected tensor may have any float dtype and is rounded to the stage's;
  * its element count must match, leading extents of 1 are ignored. */
 #ifndef STAGES_H

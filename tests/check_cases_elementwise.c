@@ -362,6 +362,47 @@ static void make_affine(Case *c) {
         check_exact(y, i, check_r(check_r((double)x->v[i] * (double)a->mul, t) + (double)a->add, t));
 }
 
+/* BF16 exact. F32: exp alone is the library's, two ulps off at most; the operations behind it carry that on. */
+static void make_kl_sample(Case *c) {
+    ARGS(KlSample);
+    Shape s = shape_of(c, c->index % SHAPES);
+    DType t = c->index / SHAPES ? BF16 : F32;
+    check_label(c, "%s, %lld rows of %lld", dtype_name(t), (long long)s.rows, (long long)s.cols);
+    Buf *m = check_in(c, "mean", &a->mean, t, check_layout(c), s.rank, s.extent);
+    Buf *l = check_in(c, "logvar", &a->logvar, t, check_layout(c), s.rank, s.extent);
+    Buf *n = check_in(c, "noise", &a->noise, t, check_layout(c), s.rank, s.extent), *y = output(c, m, &a->y, &s);
+    a->shift = 0.1159f, a->scale = 0.3611f;
+    fill(c, m, 2);
+    fill(c, l, 8); /* reaches both ends of the clamp */
+    fill(c, n, 1);
+    for (int64_t i = 0; i < y->n; i++) {
+        double v = (double)l->v[i], half = check_r(0.5 * (v < -30 ? -30 : v > 20 ? 20 : v), t);
+        double dev = t == BF16 ? check_unary(UNARY_EXP, half) : check_r(exp(half), F32);
+        double drawn = check_r((double)m->v[i] + check_r(dev * (double)n->v[i], t), t);
+        double shifted = check_r(drawn - (double)a->shift, t), want = check_r(shifted * (double)a->scale, t);
+        double product = fabs(dev * (double)n->v[i]), most = product + fabs((double)m->v[i]) + (double)a->shift;
+        bool finite = isfinite(want) && isfinite(product);
+        if (t == BF16 || !finite) check_exact(y, i, want);
+        else check_within(y, i, want, (double)a->scale * (5 * CHECK_U * product + 4 * CHECK_U * most) + 0x1p-149);
+    }
+}
+
+static void make_scale_noise(Case *c) {
+    static const float sigmas[] = {1.0f, 0.6f, 0.9370192f, 0.0357143f};
+    ARGS(ScaleNoise);
+    Shape s = shape_of(c, c->index % SHAPES);
+    DType t = c->index / SHAPES ? BF16 : F32;
+    a->sigma = sigmas[c->index % 4];
+    check_label(c, "%s, %lld rows of %lld, sigma %g", dtype_name(t), (long long)s.rows, (long long)s.cols, (double)a->sigma);
+    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent);
+    Buf *n = check_in(c, "noise", &a->noise, t, check_layout(c), s.rank, s.extent), *y = output(c, x, &a->y, &s);
+    fill(c, x, 2);
+    fill(c, n, 1);
+    double k = check_r((double)a->sigma, t), rest = check_r(1 - k, t);
+    for (int64_t i = 0; i < y->n; i++)
+        check_exact(y, i, check_r(check_r(k * (double)n->v[i], t) + check_r(rest * (double)x->v[i], t), t));
+}
+
 static void make_to_rgb8(Case *c) {
     static const int64_t sizes[][2] = {{1, 1}, {5, 7}, {128, 96}, {17, 257}};
     ARGS(ToRgb8);
@@ -411,6 +452,8 @@ const CaseSet CHECK_ELEMENTWISE[] = {
     {OP_negate, SHAPES * 2, make_negate},
     {OP_euler_step, SHAPES * 2, make_euler_step},
     {OP_affine, SHAPES * 2, make_affine},
+    {OP_kl_sample, SHAPES * 2, make_kl_sample},
+    {OP_scale_noise, SHAPES * 2, make_scale_noise},
     {OP_to_rgb8, 16, make_to_rgb8},
     {OP_count_nonfinite, SHAPES * 4, make_count_nonfinite},
 };

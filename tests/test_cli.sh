@@ -177,6 +177,31 @@ refused 6 "no such file: nowhere.safetensors" "missing file to inject" ditto -p 
 refused 2 "noize" "unknown stage" ditto -p x -o c.png --inject noize=stages/noise.safetensors
 clean
 
+# --- from a picture ---
+PHOTO=$GOLDEN/photo.jpg
+works "-i" ditto -p "a cat" -o a.png --seed 3 -i "$PHOTO" --strength 0.5 --steps 3 --dump stages -v
+grep -q '3 steps, 2 of them run (strength 0.5)' .err
+is $? "says how many steps run: $(head -n 1 .err)"
+[ -f stages/image_latents.safetensors ] && [ -f stages/velocity_001.safetensors ] && [ ! -f stages/velocity_000.safetensors ]
+is $? "stages carry the step's own number"
+works "inspect" "$DITTO" inspect a.png --json
+grep -q 'image_sha256.*strength.*:0.5.*steps_run.*:2' .out && ! grep -q "$GOLDEN" .out
+is $? "the picture says what it began from, without its folder"
+works "--image" ditto -p "a cat" -o b.png --seed 3 --image "$PHOTO" --strength=0.5 --steps 3
+works "the same picture" "$DITTO" compare a.png b.png
+works "--dry-run" ditto -p "a cat" -o c.png -i "$PHOTO" --steps 3 --dry-run
+grep -q '^image .*photo.jpg, 39 x 61; strength 0.6: 2 of 3 steps run$' .out && grep -q '^  vae_encoder ' .out
+is $? "a dry run counts the encoder"
+works "--dry-run" ditto -p "a cat" -o c.png --dry-run
+! grep -q 'vae_encoder' .out
+is $? "without a picture it is not counted"
+refused 6 "--image: nowhere.png" "missing picture" ditto -p x -o c.png -i nowhere.png
+refused 6 "is neither a PNG nor a JPEG file" "not a picture" ditto -p x -o c.png -i "$GOLDEN/images.txt"
+refused 2 "--strength: 1.5 is out of range, expected 0 to 1" "strength" ditto -p x -o c.png -i "$PHOTO" --strength 1.5
+refused 2 "--strength: 0 of 1 steps leaves none to run" "no steps" ditto -p x -o c.png -i "$PHOTO" --strength 0
+refused 2 "give --image FILE" "strength alone" ditto -p x -o c.png --strength 0.5
+clean
+
 # --- tokens ---
 works "tokens -m" "$DITTO" tokens -m "$MODEL" -p "a cat"
 [ "$(grep -c '"ids":\[' .out)" -eq 2 ]

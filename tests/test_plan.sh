@@ -18,5 +18,6 @@ for side in 128 256 512; do planned "demo, $side, bf16" -m "$DEMO" -W $side -H $
 planned "demo, 384x256, f32" -m "$DEMO" -W 384 -H 256 --steps 2 --dtype f32
 planned "demo, CFG" -m "$DEMO" -W 128 -H 128 --steps 2 -n "" --cfg-scale 2
 planned "tiny, 256" -m "$MODEL" -W 256 -H 256 --steps 2
+planned "tiny, 512, from a picture" -m "$MODEL" -W 512 -H 512 --steps 2 -i "$GOLDEN/photo.jpg" --strength 0.5
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

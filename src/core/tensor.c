@@ -121,3 +121,9 @@ uint16_t f16_from_f32(float f) {
     }
     return (uint16_t)(sign | (uint16_t)((u - 0x38000000u + 0xfffu + ((u >> 13) & 1u)) >> 13));
 }
+
+Tensor tensor_channels_last(Tensor t) {
+    Tensor v = t;
+    for (int d = 0; d < 3; d++) v.shape[d] = t.shape[(d + 1) % 3], v.stride[d] = t.stride[(d + 1) % 3];
+    return v;
+}

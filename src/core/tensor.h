@@ -64,6 +64,8 @@ Tensor tensor_reshape(Tensor t, int rank, const int64_t *shape);
     tensor_reshape(t, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
 /* [.., a*b] -> [.., a, b] on the last dimension, strides kept. */
 Tensor tensor_split(Tensor t, int64_t inner);
+/* [C,Y,X] seen with its channels last, [Y,X,C]: the same elements, other strides. */
+Tensor tensor_channels_last(Tensor t);
 /* Writes "[2, 77, 768]" into out. */
 const char *tensor_shape_text(Tensor t, char *out, size_t size);
 

@@ -1,7 +1,8 @@
 /* conv_cuda.c - CUDA reference of conv.h: conv2d and upsample_conv by cuDNN, channels last.
  *
  * The first configuration of the heuristic, which is PyTorch's, then one pass of our own for bias and skip: the contract
- * rounds before them. The upsampled picture, and copies of strided or misaligned pictures, live in scratch. F32 multiplies
+ * rounds before them. The upsampled picture, and copies of strided or misaligned pictures, live in scratch; so does a picture
+ * with unequal borders, with its zeros around it, which is what PyTorch hands to cuDNN then. F32 multiplies
  * in f32: engines that round their inputs (TF32) or use transforms (Winograd, FFT) are passed over, although PyTorch
  * allows TF32 in convolutions by default: our f32 mode is the one to measure others against.
  * Easy to get wrong: memory is planned before a GPU is touched, so a plan that wants more than the library workspace
@@ -134,51 +135,72 @@ static Status check(Exec *x, OpId op, const Conv2d *a, int up) {
     return OK;
 }
 
-static size_t picture(const Tensor *t, int up) { return tensor_bytes(*t) << 2 * up; }
 static size_t rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
-static bool needs_copy(const Conv2d *a, int up) { return up || !usable(&a->x); }
+static bool uneven(const Conv2d *a, int up) { return !up && (a->pad_top != a->pad_bottom || a->pad_left != a->pad_right); }
+static bool needs_copy(const Conv2d *a, int up) { return up || uneven(a, up) || !usable(&a->x); }
 static bool skip_copied(const Conv2d *a) { return a->skip.rank && !usable(&a->skip); }
 
-static size_t scratch(const Conv2d *a, int up) {
-    Tensor in = a->x;
-    in.shape[0] <<= up;
-    in.shape[1] <<= up;
-    return (needs_copy(a, up) ? rounded(picture(&a->x, up)) : 0) + (usable(&a->y) ? 0 : rounded(picture(&a->y, 0))) +
-           (skip_copied(a) ? rounded(picture(&a->skip, 0)) : 0) + rounded(own_workspace(in, a->w->w, a->y));
+/* What cuDNN is asked for: of the upsampled picture, or of one that its uneven borders are part of. A picture that is made for
+ * it has no address yet. */
+static Conv2d asked(const Conv2d *args, int up) {
+    Conv2d a = *args;
+    int64_t y = a.x.shape[0] << up, w = a.x.shape[1] << up;
+    if (uneven(args, up)) {
+        y += a.pad_top + a.pad_bottom, w += a.pad_left + a.pad_right;
+        a.pad_top = a.pad_left = a.pad_bottom = a.pad_right = 0;
+    }
+    if (needs_copy(args, up)) a.x = tensor_of(NULL, a.x.dtype, y, w, a.x.shape[2]);
+    return a;
 }
 
-static Status fresh(Exec *x, Tensor like, int up, Tensor *out) {
-    const int64_t shape[] = {like.shape[0] << up, like.shape[1] << up, like.shape[2]};
-    *out = arena_tensor(x->scratch, like.dtype, 3, shape);
-    return out->data ? OK : fail(x->error, ERR_MEMORY, "convolution: no scratch of %zu bytes", picture(&like, up));
+static size_t scratch(const Conv2d *args, int up) {
+    Conv2d a = asked(args, up);
+    return (needs_copy(args, up) ? rounded(tensor_bytes(a.x)) : 0) + (usable(&a.y) ? 0 : rounded(tensor_bytes(a.y))) +
+           (skip_copied(&a) ? rounded(tensor_bytes(a.skip)) : 0) + rounded(own_workspace(a.x, a.w->w, a.y));
 }
 
-/* A contiguous copy of the picture, each pixel 2^up times in both directions. */
-static Status spread(Exec *x, Tensor *t, int up) {
-    Tensor from = *t;
-    TRY(fresh(x, from, up, t));
-    return up ? conv_pieces_double(x, *t, from) : cuda_pieces_op(x, OP_copy, &(Copy){.y = *t, .x = from});
+static Status fresh(Exec *x, Tensor like, Tensor *out) {
+    *out = arena_tensor(x->scratch, like.dtype, 3, like.shape);
+    return out->data ? OK : fail(x->error, ERR_MEMORY, "convolution: no scratch of %zu bytes", tensor_bytes(like));
+}
+
+static Status copied(Exec *x, Tensor from, Tensor *to) {
+    TRY(fresh(x, from, to));
+    return cuda_pieces_op(x, OP_copy, &(Copy){.y = *to, .x = from});
+}
+
+/* The picture of asked(): doubled, inside its border of zeros, or as it is. */
+static Status spread(Exec *x, const Conv2d *args, int up, Tensor *to) {
+    Tensor inner;
+    TRY(fresh(x, *to, to));
+    if (up) return conv_pieces_double(x, *to, args->x);
+    inner = *to;
+    if (uneven(args, up)) {
+        cudaError_t code = cudaMemsetAsync(to->data, 0, tensor_bytes(*to), x->cuda->stream);
+        if (code != cudaSuccess) return fail(x->error, ERR_DEVICE, "convolution: cudaMemsetAsync: %s", cudaGetErrorString(code));
+        inner = tensor_slice(inner, 0, args->pad_top, args->x.shape[0]);
+        inner = tensor_slice(inner, 1, args->pad_left, args->x.shape[1]);
+    }
+    return cuda_pieces_op(x, OP_copy, &(Copy){.y = inner, .x = args->x});
 }
 
 static Status convolve(Exec *x, OpId op, const Conv2d *args, int up) {
     TRY(check(x, op, args, up));
     if (!tensor_numel(args->y)) return OK;
     if (!tensor_numel(args->x)) return fail(x->error, ERR_MODEL, "%s: empty picture", ops_info(op)->name);
-    Conv2d a = *args;
+    Conv2d a = asked(args, up);
     Tensor bias = a.form == CONV_BIAS ? a.w->bias : (Tensor){0};
-    if (needs_copy(args, up)) TRY(spread(x, &a.x, up));
-    if (skip_copied(args)) TRY(spread(x, &a.skip, 0));
-    if (!usable(&args->y)) TRY(fresh(x, args->y, 0, &a.y));
+    if (needs_copy(args, up)) TRY(spread(x, args, up, &a.x));
+    if (skip_copied(args)) TRY(copied(x, args->skip, &a.skip));
+    if (!usable(&args->y)) TRY(fresh(x, args->y, &a.y));
     TRY(product(x, &a));
     if (bias.rank || a.skip.rank) TRY(conv_pieces_post(x, a.y, bias, a.skip, a.skip_bias));
     return usable(&args->y) ? OK : cuda_pieces_op(x, OP_copy, &(Copy){.y = args->y, .x = a.y});
 }
 
 Status conv_cuda_prepare(Cuda *c, cudnnHandle_t handle, OpId op, const Conv2d *args, Error *e) {
-    Conv2d a = *args;
+    Conv2d a = asked(args, op == OP_upsample_conv);
     CudaDnn *g;
-    int up = op == OP_upsample_conv;
-    a.x = tensor_of(NULL, a.x.dtype, a.x.shape[0] << up, a.x.shape[1] << up, a.x.shape[2]);
     size_t bytes = own_workspace(a.x, a.w->w, a.y);
     return plan_of(c, handle, &a, bytes ? bytes : CUDA_BLAS_WORKSPACE, &g, e);
 }

@@ -122,6 +122,35 @@ Status affine_cuda(Exec *x, const void *args) {
     return rows::map<AffineF>(x, "affine", a->y, a->x, Tensor{}, Tensor{}, a->mul, a->add);
 }
 
+template <typename T> struct KlSampleF {
+    static constexpr int INPUTS = 3;
+    float shift, scale;
+    __device__ float operator()(float mean, float logvar, float noise) const {
+        float half = r<T>(0.5f * (logvar < -30.0f ? -30.0f : logvar > 20.0f ? 20.0f : logvar)); /* NaN passes */
+        float drawn = r<T>(mean + r<T>(r<T>(expf(half)) * noise));
+        return r<T>(drawn - shift) * scale;
+    }
+};
+
+template <typename T> struct ScaleNoiseF {
+    static constexpr int INPUTS = 2;
+    float sigma;
+    __device__ float operator()(float v, float noise, float) const {
+        float s = r<T>(sigma);
+        return r<T>(s * noise) + r<T>(r<T>(1.0f - s) * v);
+    }
+};
+
+Status kl_sample_cuda(Exec *x, const void *args) {
+    const KlSample *a = (const KlSample *)args;
+    return rows::map<KlSampleF>(x, "kl_sample", a->y, a->mean, a->logvar, a->noise, a->shift, a->scale);
+}
+
+Status scale_noise_cuda(Exec *x, const void *args) {
+    const ScaleNoise *a = (const ScaleNoise *)args;
+    return rows::map<ScaleNoiseF>(x, "scale_noise", a->y, a->x, a->noise, Tensor{}, a->sigma);
+}
+
 template <typename T> __global__ void k_time_embed(T *y, const float *t, int half, float log_period) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= half) return;
@@ -204,6 +233,8 @@ const Impl ELEMENTWISE_CUDA[] = {
     {OP_cfg_combine, "cuda", cfg_combine_cuda, NULL, NULL},
     {OP_euler_step, "cuda", euler_step_cuda, NULL, NULL},
     {OP_affine, "cuda", affine_cuda, NULL, NULL},
+    {OP_kl_sample, "cuda", kl_sample_cuda, NULL, NULL},
+    {OP_scale_noise, "cuda", scale_noise_cuda, NULL, NULL},
     {OP_to_rgb8, "cuda", to_rgb8_cuda, NULL, NULL},
     {OP_count_nonfinite, "cuda", count_nonfinite_cuda, NULL, NULL},
 };

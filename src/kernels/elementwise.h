@@ -56,6 +56,15 @@ typedef struct EulerStep { Tensor y, x, v, dt; } EulerStep;
 /* y = r(r(x * mul) + add): latents before the VAE decoder (mul = fl32(1/scaling_factor), add = shift_factor). */
 typedef struct Affine { Tensor y, x; float mul, add; } Affine;
 
+/* A draw from the KL encoder's posterior, scaled as the transformer takes it:
+ * y = r(r(r(mean + r(std * noise)) - shift) * scale), std = r(exp(r(0.5 * min(max(logvar, -30), 20)))): diffusers'
+ * DiagonalGaussianDistribution.sample(), then shift_factor and scaling_factor. exp as in Act: the recorded table in BF16. */
+typedef struct KlSample { Tensor y, mean, logvar, noise; float shift, scale; } KlSample;
+
+/* y = r(r(s * noise) + r(r(1 - s) * x)), s = r(sigma): where a run that begins from a picture starts
+ * (FlowMatchEulerDiscreteScheduler.scale_noise, whose sigmas take the dtype of the latents). */
+typedef struct ScaleNoise { Tensor y, x, noise; float sigma; } ScaleNoise;
+
 /* y U8 [Y,X,3] = round_half_even(255 * clamp(r(r(0.5 x) + 0.5), 0, 1)); x [Y,X,3]. NaN gives 0. */
 typedef struct ToRgb8 { Tensor y, x; } ToRgb8;
 

@@ -341,6 +341,67 @@ static Status affine_cpu(Exec *x, const void *args) {
     return OK;
 }
 
+static Status kl_sample_cpu(Exec *x, const void *args) {
+    KlSample a = *(const KlSample *)args;
+    DType t = a.mean.dtype;
+    TRY(rows_want_float(x, OP_kl_sample, "mean", a.mean));
+    TRY(rows_want_like(x, OP_kl_sample, "y", a.y, a.mean));
+    TRY(rows_want_like(x, OP_kl_sample, "logvar", a.logvar, a.mean));
+    TRY(rows_want_like(x, OP_kl_sample, "noise", a.noise, a.mean));
+    TRY(want_act(x, OP_kl_sample, ACT_NONE, t));
+    rows_flatten(4, (Tensor *const[]){&a.y, &a.mean, &a.logvar, &a.noise});
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t i = 0; i < w.count; i++) {
+        float v[ROWS_SPAN], b[ROWS_SPAN];
+        Span s = rows_span(&w, i);
+        rows_load(v, &a.logvar, s);
+        for (int64_t j = 0; j < s.n; j++) v[j] = 0.5f * (v[j] < -30.0f ? -30.0f : v[j] > 20.0f ? 20.0f : v[j]); /* NaN passes */
+        rows_round(v, s.n, t);
+        if (t == BF16) lookup(v, s.n, x->unary->table[UNARY_EXP]);
+        else for (int64_t j = 0; j < s.n; j++) v[j] = exp_f32(v[j]);
+        rows_load(b, &a.noise, s);
+        for (int64_t j = 0; j < s.n; j++) v[j] *= b[j];
+        rows_round(v, s.n, t);
+        rows_load(b, &a.mean, s);
+        for (int64_t j = 0; j < s.n; j++) v[j] = b[j] + v[j];
+        rows_round(v, s.n, t);
+        for (int64_t j = 0; j < s.n; j++) v[j] -= a.shift;
+        rows_round(v, s.n, t);
+        for (int64_t j = 0; j < s.n; j++) v[j] *= a.scale;
+        rows_store(&a.y, s, v);
+    }
+    return OK;
+}
+
+static Status scale_noise_cpu(Exec *x, const void *args) {
+    ScaleNoise a = *(const ScaleNoise *)args;
+    DType t = a.x.dtype;
+    TRY(rows_want_float(x, OP_scale_noise, "x", a.x));
+    TRY(rows_want_like(x, OP_scale_noise, "y", a.y, a.x));
+    TRY(rows_want_like(x, OP_scale_noise, "noise", a.noise, a.x));
+    rows_flatten(3, (Tensor *const[]){&a.y, &a.x, &a.noise});
+    float sigma = a.sigma, rest;
+    rows_round(&sigma, 1, t);
+    rest = 1.0f - sigma;
+    rows_round(&rest, 1, t);
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t i = 0; i < w.count; i++) {
+        float v[ROWS_SPAN], b[ROWS_SPAN];
+        Span s = rows_span(&w, i);
+        rows_load(v, &a.noise, s);
+        rows_load(b, &a.x, s);
+        for (int64_t j = 0; j < s.n; j++) v[j] *= sigma;
+        rows_round(v, s.n, t);
+        for (int64_t j = 0; j < s.n; j++) b[j] *= rest;
+        rows_round(b, s.n, t);
+        for (int64_t j = 0; j < s.n; j++) v[j] += b[j];
+        rows_store(&a.y, s, v);
+    }
+    return OK;
+}
+
 static Status to_rgb8_cpu(Exec *x, const void *args) {
     ToRgb8 a = *(const ToRgb8 *)args;
     TRY(rows_want_float(x, OP_to_rgb8, "x", a.x));
@@ -397,6 +458,6 @@ static Status count_nonfinite_cpu(Exec *x, const void *args) {
 const Impl ELEMENTWISE_CPU[] = {
     IMPL(act),        IMPL(act_mul), IMPL(add),     IMPL(residual_gate),   IMPL(time_embed), IMPL(cfg_combine),
     IMPL(euler_step), IMPL(affine),  IMPL(to_rgb8), IMPL(count_nonfinite), IMPL(cfg_extrapolate),
-    IMPL(norm_limit), IMPL(negate),
+    IMPL(norm_limit), IMPL(negate), IMPL(kl_sample), IMPL(scale_noise),
 };
 const int ELEMENTWISE_CPU_COUNT = sizeof ELEMENTWISE_CPU / sizeof *ELEMENTWISE_CPU;

@@ -2,6 +2,8 @@
 #include "media/image.h"
 
 #include "core/file.h"
+#include "media/exif.h"
+#include "media/jpeg.h"
 #include "media/png.h"
 
 #include <limits.h>
@@ -16,38 +18,75 @@
 #define STBI_NO_HDR
 #define STBI_NO_LINEAR
 #define STBI_ONLY_PNG
-#define STBI_ONLY_JPEG
 /* lint: allow-static (stbi__g_failure_reason: a thread's own; invalid_chunk: the name in an error text) */
 #include <stb/stb_image.h>
 
-static Status decode(const unsigned char *data, size_t size, const char *path, Image *out, Error *e) {
-    bool png = png_is(data, size), jpeg = size >= 3 && !memcmp(data, "\xff\xd8\xff", 3);
-    if (!png && !jpeg) return fail(e, ERR_IO, "%s: is neither a PNG nor a JPEG file", path);
-    if (png) TRY(png_check(data, size, path, e));
+static const int64_t PIXELS_MAX = 1 << 28;
+
+static Status decode_png(const unsigned char *data, size_t size, const char *path, bool pixels, Image *out, Error *e) {
     int width, height, channels;
+    TRY(png_check(data, size, path, e));
     if (size > INT_MAX) return fail(e, ERR_IO, "%s: %zu bytes are too many for a picture", path, size);
+    int64_t side[2] = {0, 0}; /* out of IHDR: stb_image has limits of its own, and another word for them */
+    for (int i = 0; i < 8; i++) side[i / 4] = side[i / 4] << 8 | data[16 + i];
+    if (side[0] > PIXELS_MAX || side[1] > PIXELS_MAX || side[0] * side[1] > PIXELS_MAX)
+        return fail(e, ERR_IO, "%s: %lldx%lld pixels are too many, at most %lld are read", path, (long long)side[0],
+                    (long long)side[1], (long long)PIXELS_MAX);
     if (!stbi_info_from_memory(data, (int)size, &width, &height, &channels))
         return fail(e, ERR_IO, "%s: cannot decode: %s", path, stbi_failure_reason());
-    if ((int64_t)width * height > 1 << 28)
-        return fail(e, ERR_IO, "%s: %dx%d pixels are too many, at most 2^28 are read", path, width, height);
-    uint8_t *rgb = stbi_load_from_memory(data, (int)size, &width, &height, &channels, 3);
-    if (!rgb) {
-        const char *reason = stbi_failure_reason();
-        return fail(e, strcmp(reason, "outofmem") ? ERR_IO : ERR_MEMORY, "%s: cannot decode: %s", path,
-                    reason);
-    }
-    *out = (Image){.rgb = rgb, .width = width, .height = height, .channels = channels,
-                   .deep = stbi_is_16_bit_from_memory(data, (int)size)};
-    return OK;
+    *out = (Image){.width = width, .height = height, .channels = channels, .deep = stbi_is_16_bit_from_memory(data, (int)size)};
+    if (!pixels) return OK;
+    out->rgb = stbi_load_from_memory(data, (int)size, &width, &height, &channels, 3);
+    if (out->rgb) return OK;
+    const char *reason = stbi_failure_reason();
+    return fail(e, strcmp(reason, "outofmem") ? ERR_IO : ERR_MEMORY, "%s: cannot decode: %s", path, reason);
 }
 
-Status image_read(const char *path, Image *out, Error *e) {
+static Status decode(const unsigned char *data, size_t size, const char *path, bool pixels, Image *out, Error *e) {
+    if (png_is(data, size)) {
+        TRY(decode_png(data, size, path, pixels, out, e));
+    } else if (size >= 3 && !memcmp(data, "\xff\xd8\xff", 3)) {
+        JpegInfo info;
+        TRY(jpeg_decode(data, size, path, PIXELS_MAX, &info, pixels ? &out->rgb : NULL, e));
+        out->width = info.width, out->height = info.height, out->channels = info.channels;
+    } else {
+        return fail(e, ERR_IO, "%s: is neither a PNG nor a JPEG file", path);
+    }
+    return exif_orientation(data, size, path, &out->orientation, e);
+}
+
+static Status from_file(const char *path, bool pixels, Image *out, char *sum, Error *e) {
     FileMap map;
     *out = (Image){0};
     TRY(file_map(path, &map, e));
-    Status status = decode(map.data, map.size, path, out, e);
+    Status status = decode(map.data, map.size, path, pixels, out, e);
+    if (status != OK) image_free(out);
+    if (status == OK && sum) sha256_memory(map.data, map.size, sum);
     file_unmap(&map);
     return status;
+}
+
+Status image_read(const char *path, Image *out, Error *e) { return from_file(path, true, out, NULL, e); }
+
+Status image_probe(const char *path, Image *out, char sum[SHA256_TEXT], Error *e) {
+    return from_file(path, false, out, sum, e);
+}
+
+Status image_upright(Image *image, Error *e) {
+    if (image->orientation == EXIF_UPRIGHT) return OK;
+    if (image->rgb) {
+        uint8_t *turned = malloc((size_t)image->width * (size_t)image->height * 3);
+        if (!turned) return fail(e, ERR_MEMORY, "out of memory for a picture of %dx%d", image->width, image->height);
+        exif_turn(image->rgb, image->width, image->height, image->orientation, turned);
+        free(image->rgb);
+        image->rgb = turned;
+    }
+    if (image->orientation >= 5) {
+        int width = image->width;
+        image->width = image->height, image->height = width;
+    }
+    image->orientation = EXIF_UPRIGHT;
+    return OK;
 }
 
 void image_free(Image *image) {

@@ -285,6 +285,17 @@ Status png_check(const unsigned char *data, size_t size, const char *where, Erro
     return walk(data, size, where, NULL, e);
 }
 
+bool png_find(const unsigned char *data, size_t size, const char *type, const unsigned char **chunk, size_t *chunk_size) {
+    Error ignored = {0};
+    Chunk c = {0};
+    for (size_t at = 8; !is(&c, "IEND");) {
+        if (next_chunk(data, size, &at, "", &c, &ignored) != OK) return false;
+        *chunk = c.data, *chunk_size = c.size;
+        if (is(&c, type)) return true;
+    }
+    return false;
+}
+
 Status png_parse_texts(const unsigned char *data, size_t size, const char *where, PngTexts *out, Error *e) {
     *out = (PngTexts){0};
     Status status = walk(data, size, where, out, e);

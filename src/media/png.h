@@ -44,6 +44,9 @@ bool png_is(const unsigned char *data, size_t size);
  * offset. stb_image checks no checksum, so whoever decodes with it asks here first. */
 Status png_check(const unsigned char *data, size_t size, const char *where, Error *e);
 
+/* Data of the first chunk of this type, in a file that png_check() accepted; false: there is none. */
+bool png_find(const unsigned char *data, size_t size, const char *type, const unsigned char **chunk, size_t *chunk_size);
+
 /* png_check(), collecting all tEXt, iTXt and zTXt chunks. Latin-1 is turned into UTF-8; iTXt text is passed
  * on as it is, cut at a NUL. Compressed texts are listed as unreadable. Safe on any bytes. */
 Status png_parse_texts(const unsigned char *data, size_t size, const char *where, PngTexts *out, Error *e);

@@ -7,6 +7,7 @@
 
 #include "core/file.h"
 #include "models/dit_flux.h"
+#include "models/img2img.h"
 #include "rng.h"
 #include "text/te_clip.h"
 #include "text/te_t5.h"
@@ -27,10 +28,12 @@ typedef struct Flux {
     T5 t5;
     FluxDit dit;
     VaeKl vae;
+    VaeKlEncoder encoder; /* for jobs that begin from an image */
     Tokenizer *tok_clip, *tok_t5;
     FluxPrompt prompt[2]; /* positive, negative: of the job in hand */
     Tensor mods;          /* [MODS, N]: modulation of a stretch of steps, prompt by prompt */
     int first, steps;     /* the stretch; steps 0: none yet */
+    Tensor start;         /* [C,h,w], noised image of the job in hand */
 } Flux;
 
 static const char *const IGNORE_CLIP[] = {"text_projection", "logit_scale", "text_model.embeddings.position_ids",
@@ -71,7 +74,7 @@ static Status open_parts(Flux *f, const char *folder, Error *e) {
     vae_kl_bind(&f->vae, &m->part[VAE_PART].bind);
     m->part[DIT_PART].repeats = true;
     m->part[VAE_PART].decodes = true;
-    return OK;
+    return img2img_open(m, folder, &f->vae, &f->encoder, e);
 }
 
 /* Configs that do not fit each other would fail later as a wrong tensor shape; say it by name now. */
@@ -141,7 +144,8 @@ static Status flux_resolve(const Model *m, Job *job, Error *e) {
     if (job->guidance_given && !f->dit.c.guidance)
         return fail(e, ERR_USAGE, "--guidance: %s has no guidance embedding; use --cfg-scale with a negative prompt",
                     flux_title(m));
-    if (!job->guidance_given) job->guidance = f->dit.c.guidance ? 3.5 : 0;
+    /* FluxPipeline's default; FluxImg2ImgPipeline's */
+    if (!job->guidance_given) job->guidance = !f->dit.c.guidance ? 0 : job->image ? 7 : 3.5;
     if (job->cfg_scale == 0) job->cfg_scale = 1;
     job->cfg = job->cfg_scale > 1 && job->negative_prompt;
     if (job->cfg_normalization > 0 || job->cfg_truncation_given)
@@ -236,9 +240,10 @@ static Status flux_encode(Model *m, Exec *x, const Run *run) {
     }
     TRY(dit_flux_rope(&f->dit, x, text, image_rows(f, run->job), image_cols(f, run->job), &f->prompt[0]));
     f->prompt[1].cos = f->prompt[0].cos, f->prompt[1].sin = f->prompt[0].sin;
+    if (run->image) TRY(img2img_begin(m, &f->encoder, x, run, &f->start));
     size_t mark = arena_mark(x->work);
     Tensor embeds[2], pooled[2];
-    for (int i = 0; i < passes; i++) { /* all texts before the transformer: it may have to push the encoders out */
+    for (int i = 0; i < passes; i++) { /* all texts (and the image) before the transformer: it may push the encoders out */
         embeds[i] = exec_tensor(x, m->dtype, 2, (int64_t[]){text, f->t5.c.model});
         pooled[i] = exec_tensor(x, m->dtype, 2, (int64_t[]){1, f->clip.c.hidden});
     }
@@ -259,7 +264,9 @@ static Status flux_noise(Model *m, Exec *x, const Run *run, Tensor *latents, int
     latent_shape[0] = 1, latent_shape[1] = s, latent_shape[2] = 4 * c;
     size_t mark = arena_mark(x->work);
     Tensor noise = exec_new(x, c, h, w);
-    if (!x->dry) {
+    if (run->image) {
+        noise = f->start;
+    } else if (!x->dry) {
         void *host = malloc(tensor_bytes(noise));
         if (!host) return fail(x->error, ERR_MEMORY, "noise: out of memory");
         Rng rng;
@@ -349,6 +356,7 @@ static Status flux_decode(Model *m, Exec *x, const Run *run, Tensor latents, Ten
 const ModelOps MODEL_FLUX = {
     .pipeline_class = "FluxPipeline",
     .scheduler_class = "FlowMatchEulerDiscreteScheduler",
+    .takes_image = true,
     .cfg_formula = "neg + scale (pos - neg)",
     .cfg_off = "off (needs a scale above 1 and a negative prompt)",
     .open = flux_open, .close = flux_close, .title = flux_title, .resolve = flux_resolve, .tokenize = flux_tokenize,

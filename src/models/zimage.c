@@ -8,6 +8,7 @@
 
 #include "core/file.h"
 #include "models/dit_zimage.h"
+#include "models/img2img.h"
 #include "rng.h"
 #include "text/te_qwen3.h"
 #include "text/tok.h"
@@ -25,10 +26,12 @@ typedef struct Zimage {
     Qwen3 te;
     ZimageDit dit;
     VaeKl vae;
+    VaeKlEncoder encoder; /* for jobs that begin from an image */
     Tokenizer *tok;
     char last_layer[2][64];     /* the encoder's layer that never runs, with and without "model." */
     const char *ignore_te[6];
     ZimagePrompt prompt[2];     /* positive, negative: of the job in hand */
+    Tensor start;               /* [C,h,w], noised image of the job in hand */
 } Zimage;
 
 static const char *const IGNORE_VAE[] = {"encoder.", "quant_conv.", "post_quant_conv.", NULL};
@@ -67,7 +70,7 @@ static Status open_parts(Zimage *z, const char *folder, Error *e) {
     dit_zimage_bind(&z->dit, m->part[DIT_PART].files, &m->part[DIT_PART].bind);
     vae_kl_bind(&z->vae, &m->part[VAE_PART].bind);
     m->part[DIT_PART].repeats = true;
-    return OK;
+    return img2img_open(m, folder, &z->vae, &z->encoder, e);
 }
 
 static Status open_all(Zimage *z, const char *folder, Error *e) {
@@ -121,8 +124,12 @@ static Status resolve_guidance(const Zimage *z, Job *job, Error *e) {
 static Status zimage_resolve(const Model *m, Job *job, Error *e) {
     const Zimage *z = (const Zimage *)m;
     int64_t scale = vae_kl_scale(&z->vae), grid = 2 * scale;
-    if (!job->width) job->width = (int)(128 * scale); /* ZImagePipeline: 1024 */
-    if (!job->height) job->height = (int)(128 * scale);
+    /* ZImagePipeline: 1024; ZImageImg2ImgPipeline: the image's own size, down to what the model can draw */
+    if (!job->width) job->width = job->image ? (int)(job->image_width / grid * grid) : (int)(128 * scale);
+    if (!job->height) job->height = job->image ? (int)(job->image_height / grid * grid) : (int)(128 * scale);
+    if (!job->width || !job->height)
+        return fail(e, ERR_USAGE, "--image %s: %d x %d pixels: without --width and --height at least %d are needed",
+                    job->image, job->image_width, job->image_height, (int)grid);
     const struct { const char *option; int value, axis; } sides[] = {{"--width", job->width, 2}, {"--height", job->height, 1}};
     for (int i = 0; i < 2; i++) {
         int v = sides[i].value, below = (int)(v / grid * grid);
@@ -225,8 +232,9 @@ static Status zimage_encode(Model *m, Exec *x, const Run *run) {
         z->prompt[i].context = exec_tensor(x, m->dtype, 2, (int64_t[]){dit_zimage_padded(n[i]), z->dit.c.dim});
         TRY(dit_zimage_rope(&z->dit, x, n[i], image_rows(z, run->job), image_cols(z, run->job), &z->prompt[i]));
     }
+    if (run->image) TRY(img2img_begin(m, &z->encoder, x, run, &z->start));
     size_t mark = arena_mark(x->work);
-    for (int i = 0; i < passes; i++) /* all texts before the transformer: it may have to push the encoder out */
+    for (int i = 0; i < passes; i++) /* all texts (and the image) before the transformer: it may push the encoder out */
         embeds[i] = exec_tensor(x, m->dtype, 2, (int64_t[]){n[i], z->te.c.hidden});
     for (int i = 0; i < passes; i++) TRY(encode_one(z, x, run, i, embeds[i]));
     model_enter(x, &m->part[DIT_PART]);
@@ -242,6 +250,7 @@ static Status zimage_noise(Model *m, Exec *x, const Run *run, Tensor *latents, i
     *latents = exec_new_as(x, F32, c, h, w);
     *rank = 4;
     latent_shape[0] = 1, latent_shape[1] = c, latent_shape[2] = h, latent_shape[3] = w;
+    if (run->image) return op_copy(x, &(Copy){.y = *latents, .x = z->start}); /* the embeddings' dtype up to here */
     if (x->dry) return OK;
     float *host = malloc(tensor_bytes(*latents));
     if (!host) return fail(x->error, ERR_MEMORY, "noise: out of memory");
@@ -305,20 +314,13 @@ static Status zimage_advance(Model *m, Exec *x, const StepParams *p, Tensor late
     return op_euler_step(x, &(EulerStep){.y = latents, .x = latents, .v = velocity, .dt = p->dt});
 }
 
-/* A picture [C, h, w] seen with its channels last. */
-static Tensor channels_last(Tensor t) {
-    Tensor v = t;
-    for (int d = 0; d < 3; d++) v.shape[d] = t.shape[(d + 1) % 3], v.stride[d] = t.stride[(d + 1) % 3];
-    return v;
-}
-
 static Status zimage_decode(Model *m, Exec *x, const Run *run, Tensor latents, Tensor rgb) {
     Zimage *z = (Zimage *)m;
     size_t mark = arena_mark(x->work);
     int64_t h = 2 * image_rows(z, run->job), w = 2 * image_cols(z, run->job);
     model_enter(x, &m->part[VAE_PART]);
     Tensor in = exec_new(x, h, w, z->vae.c.latent), picture = exec_new(x, rgb.shape[0], rgb.shape[1], 3);
-    TRY(op_copy(x, &(Copy){.y = in, .x = channels_last(latents)}));
+    TRY(op_copy(x, &(Copy){.y = in, .x = tensor_channels_last(latents)}));
     TRY(op_affine(x, &(Affine){.y = in, .x = in, .mul = (float)(1.0 / z->vae.c.scaling), .add = (float)z->vae.c.shift}));
     TRY(vae_kl_decode(&z->vae, x, in, picture));
     TRY(exec_tap(x, "vae.picture", picture));
@@ -334,6 +336,7 @@ const ModelOps MODEL_ZIMAGE = {
     .cfg_formula = "pos + scale (pos - neg)",
     .cfg_off = "off (needs a scale above 0)",
     .cpu_only = true,
+    .takes_image = true,
     .open = zimage_open, .close = zimage_close, .title = zimage_title, .resolve = zimage_resolve,
     .tokenize = zimage_tokenize, .schedule = zimage_schedule, .encode = zimage_encode, .noise = zimage_noise,
     .params = zimage_params, .velocity = zimage_velocity, .advance = zimage_advance, .decode = zimage_decode,

@@ -1,33 +1,29 @@
 /* vae_kl.h - the KL autoencoder's decoder (diffusers' AutoencoderKL): latents -> picture in [-1, 1].
  *
- * Channels last throughout: tensors are [Y, X, C]. Used by FLUX.1 and Z-Image. Not here: the encoder.
- * Easy to get wrong: GroupNorm eps is 1e-6 whatever the config says; the mid attention is one head as wide as the
- * channels; the number of resnets a block is layers_per_block + 1 in the decoder. */
+ * Channels last throughout: tensors are [Y, X, C]. Used by FLUX.1 and Z-Image. Not here: the encoder
+ * (vae_kl_encode.h), which takes its config from here; blocks of both (vae_blocks.h).
+ * Easy to get wrong: the number of resnets a block is layers_per_block + 1 in the decoder. */
 #ifndef VAE_KL_H
 #define VAE_KL_H
 
-#include "ops.h"
+#include "vae/vae_blocks.h"
 
 enum { VAE_KL_MAX_LEVELS = 8, VAE_KL_MAX_RESNETS = 8 };
 
 typedef struct VaeKlConfig {
     int64_t latent, channels[VAE_KL_MAX_LEVELS], layers, groups, out;
     int levels;
+    int64_t in;                 /* channels of the encoder's picture */
     double scaling, shift;
-    bool mid_attention, post_quant;
+    bool mid_attention, post_quant, quant;
 } VaeKlConfig;
-
-typedef struct VaeResnet {
-    Tensor norm1_w, norm1_b, norm2_w, norm2_b;
-    Weight conv1, conv2, shortcut; /* shortcut absent when in = out channels */
-    int64_t in, out;
-} VaeResnet;
 
 typedef struct VaeKl {
     VaeKlConfig c;
-    Weight post_quant, conv_in, conv_out, attn_q, attn_k, attn_v, attn_out;
-    Tensor attn_norm_w, attn_norm_b, norm_out_w, norm_out_b;
-    VaeResnet mid[2], up[VAE_KL_MAX_LEVELS][VAE_KL_MAX_RESNETS];
+    Weight post_quant, conv_in, conv_out;
+    Tensor norm_out_w, norm_out_b;
+    VaeMid mid;
+    VaeResnet up[VAE_KL_MAX_LEVELS][VAE_KL_MAX_RESNETS];
     Weight upsample[VAE_KL_MAX_LEVELS]; /* all levels but the last */
 } VaeKl;
 

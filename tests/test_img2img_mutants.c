@@ -1,0 +1,190 @@
+/* test_img2img_mutants.c - do the goldens of image-to-image notice? As test_mutants.c: every tensor of the encoder perturbed by
+ * 10 % of its rms, tensors exchanged, and ops with one step or rounding wrong (bf16, stages fed with the reference's values).
+ * Each fault must raise some stage above its limit and at least tenfold.
+ *
+ * Easy to get wrong: the ends of the clamp on the variance are out of these pictures' reach; checkop's are not. */
+#include "expect.h"
+#include "faults.h"
+#include "golden_img2img.h"
+#include "mutate.h"
+
+#include <omp.h>
+
+typedef struct Bench {
+    Golden g;
+    char folder[500], model[600];
+    GoldenStage clean[GOLDEN_STAGES];
+    int count;
+} Bench;
+
+static Status measure(Bench *b, const char *model) {
+    b->g.stages = 0, b->g.worst = 0;
+    return golden_encoder(&b->g, model);
+}
+
+static void judge(Bench *b, Status s, const char *what) {
+    if (s != OK) printf("%s: %s\n", what, b->g.error.text);
+    expect_at(s == OK, what, "must run", 0);
+    double best = -1, got = 0, was = 0;
+    for (int i = 0; i < b->g.stages; i++)
+        for (int k = 0; k < b->count; k++) {
+            double now = b->g.stage[i].metric, before = b->clean[k].metric;
+            double factor = now <= 1 ? 0 : before > 0 ? now / before : INFINITY;
+            if (strcmp(b->g.stage[i].name, b->clean[k].name) || factor < best) continue;
+            best = factor, got = now, was = before;
+        }
+    expect_at(best >= 10, what, "noticed", 0);
+    if (best < 10 || getenv("GOLDEN_VERBOSE")) printf("%s: metric %.3g, without the fault %.3g\n", what, got, was);
+}
+
+/* --- the checkpoint --- */
+
+static void tensor_fault(Bench *b, const char *a, const char *other) {
+    MutateFile m = {0};
+    char what[300];
+    snprintf(what, sizeof what, "%s%s%s", a, other ? " for " : " perturbed", other ? other : "");
+    mutate_open(&m, GOLDEN_MODEL, IMG2IMG_VAE);
+    snprintf(m.path, sizeof m.path, "%s/" IMG2IMG_VAE, b->model);
+    if (other) mutate_swap(&m, a, other);
+    else mutate_perturb(&m, a);
+    mutate_save(&m);
+    judge(b, measure(b, b->model), what);
+}
+
+static void checkpoint(Bench *b) {
+    MutateFile m = {0};
+    int count = 0;
+    mutate_open(&m, GOLDEN_MODEL, IMG2IMG_VAE);
+    for (int i = 0; i < m.st.count; i++) {
+        if (strncmp(m.st.entry[i].name, "encoder.", 8)) continue;
+        tensor_fault(b, m.st.entry[i].name, NULL);
+        count++;
+    }
+    safetensors_close(&m.st);
+    free(m.bytes);
+    expect(count == 76);
+#define D "encoder.down_blocks.0.resnets.0."
+#define A "encoder.mid_block.attentions.0."
+    static const char *const SWAPS[][2] = {
+        {A "to_q.weight", A "to_k.weight"}, {A "to_k.weight", A "to_v.weight"}, {A "to_v.weight", A "to_out.0.weight"},
+        {A "group_norm.weight", "encoder.conv_norm_out.weight"}, {D "norm1.weight", D "norm2.weight"},
+        {D "conv1.weight", D "conv2.weight"}, {D "conv1.weight", "encoder.down_blocks.0.downsamplers.0.conv.weight"},
+        {"encoder.mid_block.resnets.0.conv1.weight", "encoder.mid_block.resnets.1.conv1.weight"},
+    };
+#undef D
+#undef A
+    for (size_t i = 0; i < sizeof SWAPS / sizeof *SWAPS; i++) tensor_fault(b, SWAPS[i][0], SWAPS[i][1]);
+}
+
+/* --- ops --- */
+
+static Status pads_other_side(Exec *x, const void *args) {
+    Conv2d a = *(const Conv2d *)args;
+    if (a.stride == 2) a.pad_top = a.pad_left = 1, a.pad_bottom = a.pad_right = 0;
+    return faults_call(x, OP_conv2d, &a);
+}
+static Status pads_right_only(Exec *x, const void *args) { /* the border below on the other side */
+    Conv2d a = *(const Conv2d *)args;
+    if (a.stride == 2) a.pad_top = 1, a.pad_bottom = 0;
+    return faults_call(x, OP_conv2d, &a);
+}
+
+enum { SWAPPED = 1, SCALE_FIRST = 2, VARIANCE = 4, UNROUNDED_DEVIATION = 8, UNROUNDED_PRODUCT = 16, UNROUNDED_DRAW = 32,
+       UNROUNDED_SHIFT = 64, NO_NOISE = 128 };
+
+static float keep(Tensor like, float v, int how, int bit) { return how & bit ? v : r(like, v); }
+
+static Status sampled(const KlSample *a, int how) {
+    float shift = how & SWAPPED ? a->scale : a->shift, scale = how & SWAPPED ? a->shift : a->scale;
+    for (int64_t i = 0; i < tensor_numel(a->y); i++) {
+        float half = r(a->y, (how & VARIANCE ? 1.0f : 0.5f) * faults_get(a->logvar, i));
+        float v = keep(a->y, expf(half), how, UNROUNDED_DEVIATION) * (how & NO_NOISE ? 0 : faults_get(a->noise, i));
+        v = keep(a->y, faults_get(a->mean, i) + keep(a->y, v, how, UNROUNDED_PRODUCT), how, UNROUNDED_DRAW);
+        v = how & SCALE_FIRST ? r(a->y, v * scale) - shift : keep(a->y, v - shift, how, UNROUNDED_SHIFT) * scale;
+        faults_set(a->y, i, v);
+    }
+    return OK;
+}
+#define SAMPLED(name, how) static Status name(Exec *x, const void *a) { return (void)x, sampled(a, how); }
+SAMPLED(shift_for_scale, SWAPPED)
+SAMPLED(scale_before_shift, SCALE_FIRST)
+SAMPLED(variance_for_deviation, VARIANCE)
+SAMPLED(deviation_unrounded, UNROUNDED_DEVIATION)
+SAMPLED(product_unrounded, UNROUNDED_PRODUCT)
+SAMPLED(draw_unrounded, UNROUNDED_DRAW)
+SAMPLED(shift_unrounded, UNROUNDED_SHIFT)
+SAMPLED(mode_of_posterior, NO_NOISE)
+static Status mean_for_logvar(Exec *x, const void *args) {
+    KlSample a = *(const KlSample *)args;
+    a.mean = a.logvar, a.logvar = ((const KlSample *)args)->mean;
+    return faults_call(x, OP_kl_sample, &a);
+}
+
+enum { SIGMA_UNROUNDED = 1, REST_UNROUNDED = 2, TERM_UNROUNDED = 4 };
+
+static Status noised(const ScaleNoise *a, int how) {
+    float sigma = keep(a->y, a->sigma, how, SIGMA_UNROUNDED), rest = keep(a->y, 1 - sigma, how, REST_UNROUNDED);
+    for (int64_t i = 0; i < tensor_numel(a->y); i++) {
+        float u = keep(a->y, sigma * faults_get(a->noise, i), how, TERM_UNROUNDED);
+        faults_set(a->y, i, u + r(a->y, rest * faults_get(a->x, i)));
+    }
+    return OK;
+}
+#define NOISED(name, how) static Status name(Exec *x, const void *a) { return (void)x, noised(a, how); }
+NOISED(sigma_unrounded, SIGMA_UNROUNDED | REST_UNROUNDED)
+NOISED(rest_unrounded, REST_UNROUNDED)
+NOISED(term_unrounded, TERM_UNROUNDED)
+static Status noise_for_image(Exec *x, const void *args) {
+    ScaleNoise a = *(const ScaleNoise *)args;
+    a.x = a.noise, a.noise = ((const ScaleNoise *)args)->x;
+    return faults_call(x, OP_scale_noise, &a);
+}
+
+static void faulty_ops(Bench *b) {
+#define F(what, op, run) {what, {OP_##op, "fault", run, NULL, NULL}}
+    static const struct { const char *what; Impl impl; } OPS_AT_FAULT[] = {
+        F("downsampling pads above and left", conv2d, pads_other_side),
+        F("downsampling pads above", conv2d, pads_right_only),
+        F("shift and scale exchanged", kl_sample, shift_for_scale),
+        F("scaled before shifted", kl_sample, scale_before_shift),
+        F("variance for deviation", kl_sample, variance_for_deviation),
+        F("deviation not rounded", kl_sample, deviation_unrounded),
+        F("deviation times noise not rounded", kl_sample, product_unrounded),
+        F("draw not rounded", kl_sample, draw_unrounded),
+        F("shifted draw not rounded", kl_sample, shift_unrounded),
+        F("mode of the posterior, no draw", kl_sample, mode_of_posterior),
+        F("mean and variance exchanged", kl_sample, mean_for_logvar),
+        F("sigma not rounded", scale_noise, sigma_unrounded),
+        F("1 - sigma not rounded", scale_noise, rest_unrounded),
+        F("noise term not rounded", scale_noise, term_unrounded),
+        F("noise and image exchanged", scale_noise, noise_for_image),
+    };
+#undef F
+    ops_cpu(&faults_true);
+    for (size_t i = 0; i < sizeof OPS_AT_FAULT / sizeof *OPS_AT_FAULT; i++) {
+        OpId op = OPS_AT_FAULT[i].impl.op;
+        uint32_t epoch = b->g.ops.epoch + 1;
+        b->g.ops = faults_true;
+        b->g.ops.epoch = epoch;
+        b->g.ops.impl[op][0] = &OPS_AT_FAULT[i].impl;
+        judge(b, measure(b, GOLDEN_MODEL), OPS_AT_FAULT[i].what);
+    }
+}
+
+int main(void) {
+    static Bench b; /* lint: allow-static (test program: the sheets are large) */
+    omp_set_num_threads(1); /* tiny tensors: threads only wait for each other */
+    if (golden_open(&b.g) != OK) return printf("%s\n", b.g.error.text), 1;
+    expect_folder(b.folder, sizeof b.folder);
+    snprintf(b.model, sizeof b.model, "%s/model", b.folder);
+    mutate_copy_folder(GOLDEN_MODEL, b.model);
+    expect(measure(&b, GOLDEN_MODEL) == OK && b.g.worst <= 1 && b.g.stages == 9);
+    for (int i = 0; i < b.g.stages && getenv("GOLDEN_VERBOSE"); i++) printf("%s %.3f\n", b.g.stage[i].name, b.g.stage[i].metric);
+    memcpy(b.clean, b.g.stage, sizeof b.clean);
+    b.count = b.g.stages;
+    checkpoint(&b);
+    faulty_ops(&b);
+    golden_close(&b.g);
+    expect_cleanup(b.folder);
+    return expect_done();
+}
