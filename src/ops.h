@@ -43,6 +43,7 @@ extern "C" {
     X(rmsnorm, RmsNorm, 1, 2, 0, 2, EXACT)                                                               \
     X(rmsnorm_scale, RmsNormScale, 1, 3, 0, 1, EXACT)                                                    \
     X(residual_norm, ResidualNorm, 1, 4, 0, 1, EXACT)                                                    \
+    X(residual_norm_scale, ResidualNormScale, 2, 6, 0, 1, EXACT)                                         \
     X(qk_norm_rope_head, QkNormRopeHead, 2, 6, 0, 3, EXACT)                                              \
     X(attention, Attention, 1, 3, 0, 2, BOUNDED)                                                         \
     X(attention_eager, AttentionEager, 1, 4, 0, 2, BOUNDED)                                              \
@@ -98,6 +99,7 @@ typedef struct Ops {
     const Impl *impl[OP_COUNT][OPS_MAX_VARIANTS]; /* in order of preference, reference last */
     int count[OP_COUNT];
     uint32_t epoch; /* bumped by every mount and unmount; calls carry it */
+    bool row_bits;  /* a row's bits depend on how many rows there are (libraries choose by it): run as many as the reference */
 } Ops;
 
 void ops_append(Ops *ops, const Impl *impls, int count);   /* at the end of each op's list */

@@ -16,6 +16,9 @@ bool slice_rowwise(OpId op) {
     case OP_layernorm:
     case OP_ln_modulate:
     case OP_rmsnorm:
+    case OP_rmsnorm_scale:
+    case OP_residual_norm:
+    case OP_residual_norm_scale:
     case OP_qk_norm_rope_head:
     case OP_cfg_combine:
     case OP_euler_step:

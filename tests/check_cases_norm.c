@@ -12,11 +12,12 @@
 
 #define ARGS(type) type *a = (type *)(void *)&c->args
 
-enum { SHAPES = 14 };
+enum { SHAPES = 15 };
 static const int64_t shapes[SHAPES][5] = {
     /* rank, extents */
     {1, 1},        {1, 64},     {2, 3, 13},   {2, 40, 128},   {2, 77, 768},    {2, 21, 3072}, {2, 20, 4096},
     {2, 33, 2240}, {2, 50, 96}, {2, 2, 1025}, {3, 5, 11, 96}, {4, 2, 3, 4, 7}, {2, 150, 257}, {2, 576, 128},
+    {2, 65, 3840},
 };
 
 static const char *const FILLS[] = {"normal", "large mean", "constant", "denormal", "huge", "spoilt"};
@@ -214,6 +215,21 @@ static void make_rmsnorm(Case *c) {
     }
 }
 
+/* Of a row in n and room: r(r(n) * w) * r(1 + scale), rounded in between unless the case keeps f32. */
+static void expect_scaled(const Case *c, Buf *y, int64_t row, int64_t cols, const double *n, const double *room, const Buf *w,
+                          const Buf *m) {
+    DType t = y->view.dtype, inner = c->keeps ? F32 : t;
+    for (int64_t j = 0; j < cols; j++) {
+        double f = (double)w->v[j], scale = m ? check_r(1 + (double)m->v[j], inner) : 1, at[3];
+        for (int k = 0; k < 3; k++) {
+            at[k] = check_r(moved(n[j], room[j], k - 1, inner) * f, inner);
+            at[k] = check_r(at[k] * scale, t);
+        }
+        check_between(y, row * cols + j, at[1], at[0], at[2]);
+        widen(y, row * cols + j, 3, fabs(n[j] * f * scale));
+    }
+}
+
 static void make_rmsnorm_scale(Case *c) {
     static const char *const FORMS[] = {"a row", "a row of a slice", "none"};
     ARGS(RmsNormScale);
@@ -229,7 +245,7 @@ static void make_rmsnorm_scale(Case *c) {
     if (form == 1) m = check_in(c, "scale", &a->scale, t, LAYOUT_PADDED, SHAPE(1, s.cols));
     Buf *y = output(c, x, &a->y, &s);
     a->eps = 1e-5f;
-    c->bench = !kind && !form && (s.rows == 576 || s.cols == 3072);
+    c->bench = !kind && !form && (s.rows == 576 || s.cols == 3840);
     fill_rows(c, x, kind);
     check_fill(c, w, 1, 0.3);
     if (m) check_fill(c, m, 0, 0.5);
@@ -237,58 +253,116 @@ static void make_rmsnorm_scale(Case *c) {
     double *n = check_alloc(c, (size_t)s.cols * 8), *room = check_alloc(c, (size_t)s.cols * 8);
     for (int64_t row = 0; row < s.rows; row++) {
         if (!normalise(x->v + row * s.cols, s.cols, a->eps, false, n, room)) skip_row(c, y, row, s.cols);
-        for (int64_t j = 0; j < s.cols; j++) {
-            double f = (double)w->v[j], scale = m ? check_r(1 + (double)m->v[j], t) : 1, at[3];
-            for (int k = 0; k < 3; k++) at[k] = check_r(check_r(moved(n[j], room[j], k - 1, t) * f, t) * scale, t);
-            check_between(y, row * s.cols + j, at[1], at[0], at[2]);
-            widen(y, row * s.cols + j, 3, fabs(n[j] * f * scale));
+        expect_scaled(c, y, row, s.cols, n, room, w, m);
+    }
+}
+
+/* The buffers of residual_norm, whose args are the first of residual_norm_scale's too. */
+typedef struct Gated {
+    Shape s;
+    DType t;
+    int kind, form;
+    Buf *residual, *x, *w, *gate;
+} Gated;
+
+static Gated gated_inputs(Case *c, Tensor *residual, Tensor *x, Tensor *w, Tensor *gate) {
+    static const char *const FORMS[] = {"a row", "a row of a slice", "none"};
+    Gated g = {.s = shape_of(c, c->index % SHAPES), .t = dtype_of(c), .kind = fill_of(c), .form = c->index / BASE_CASES};
+    const Shape *s = &g.s;
+    if (s->rank == 1 && g.form == 1) g.form = 0;
+    check_label(c, "%s, %lld rows of %lld, %s, gate: %s", dtype_name(g.t), (long long)s->rows, (long long)s->cols,
+                FILLS[g.kind], FORMS[g.form]);
+    g.residual = check_in(c, "residual", residual, g.t, check_layout(c), s->rank, s->extent);
+    g.x = check_in(c, "x", x, g.t, check_layout(c), s->rank, s->extent);
+    g.w = check_in(c, "w", w, g.t, LAYOUT_DENSE, SHAPE(s->cols));
+    if (g.form == 0) g.gate = check_in(c, "gate", gate, g.t, LAYOUT_DENSE, SHAPE(s->cols));
+    if (g.form == 1) g.gate = check_in(c, "gate", gate, g.t, LAYOUT_PADDED, SHAPE(1, s->cols));
+    c->bench = !g.kind && !g.form && (s->rows == 576 || s->cols == 3840);
+    check_fill(c, g.residual, 0, 2);
+    fill_rows(c, g.x, g.kind);
+    check_fill(c, g.w, 1, 0.3);
+    if (g.gate) check_fill(c, g.gate, 0, 1);
+    return g;
+}
+
+static void expect_gated(Case *c, Buf *y, const Gated *g, float eps) {
+    int64_t cols = g->s.cols;
+    DType t = g->t, inner = c->keeps ? F32 : t;
+    limit(y, t, g->kind);
+    double *n = check_alloc(c, (size_t)cols * 8), *room = check_alloc(c, (size_t)cols * 8);
+    for (int64_t row = 0; row < g->s.rows; row++) {
+        if (!normalise(g->x->v + row * cols, cols, eps, false, n, room)) skip_row(c, y, row, cols);
+        for (int64_t j = 0; j < cols; j++) {
+            int64_t i = row * cols + j;
+            double f = (double)g->w->v[j], gate = 1, at[3];
+            if (g->gate)
+                gate = inner == BF16 ? check_unary(UNARY_TANH, (double)g->gate->v[j]) : tanh((double)g->gate->v[j]);
+            if (inner != t) room[j] += 4 * CHECK_U * fabs(n[j]); /* f32: tanh of a library is within two ulps */
+            for (int k = 0; k < 3; k++) {
+                at[k] = check_r(moved(n[j], room[j], k - 1, inner) * f, inner);
+                if (g->gate) at[k] = check_r(at[k] * gate, inner);
+                at[k] = check_r((double)g->residual->v[i] + at[k], t);
+            }
+            check_between(y, i, at[1], at[0], at[2]);
+            widen(y, i, 6, fabs((double)g->residual->v[i]) + fabs(n[j] * f)); /* tanh as above */
         }
     }
 }
 
+static Buf *gated_output(Case *c, Buf *input, const char *name, Tensor *slot, const Gated *g) {
+    if (!check_below(c, 2)) return check_out(c, name, slot, g->t, check_layout(c), g->s.rank, g->s.extent);
+    check_in_place(c, input, slot);
+    check_label(c, ", %s in place", name);
+    return input;
+}
+
 static void make_residual_norm(Case *c) {
-    static const char *const FORMS[] = {"a row", "a row of a slice", "none"};
     ARGS(ResidualNorm);
-    Shape s = shape_of(c, c->index % SHAPES);
-    DType t = dtype_of(c);
-    int kind = fill_of(c), form = c->index / BASE_CASES;
-    if (s.rank == 1 && form == 1) form = 0;
-    check_label(c, "%s, %lld rows of %lld, %s, gate: %s", dtype_name(t), (long long)s.rows, (long long)s.cols,
-                FILLS[kind], FORMS[form]);
-    Buf *r = check_in(c, "residual", &a->residual, t, check_layout(c), s.rank, s.extent), *y = r, *g = NULL;
-    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent);
-    Buf *w = check_in(c, "w", &a->w, t, LAYOUT_DENSE, SHAPE(s.cols));
-    if (form == 0) g = check_in(c, "gate", &a->gate, t, LAYOUT_DENSE, SHAPE(s.cols));
-    if (form == 1) g = check_in(c, "gate", &a->gate, t, LAYOUT_PADDED, SHAPE(1, s.cols));
-    if (check_below(c, 2)) {
-        check_in_place(c, r, &a->y);
-        check_label(c, ", in place");
-    } else {
-        y = check_out(c, "y", &a->y, t, check_layout(c), s.rank, s.extent);
-    }
+    Gated g = gated_inputs(c, &a->residual, &a->x, &a->w, &a->gate);
+    Buf *y = gated_output(c, g.residual, "y", &a->y, &g);
     a->eps = 1e-5f;
-    c->bench = !kind && !form && (s.rows == 576 || s.cols == 3072);
-    check_fill(c, r, 0, 2);
-    fill_rows(c, x, kind);
-    check_fill(c, w, 1, 0.3);
-    if (g) check_fill(c, g, 0, 1);
-    limit(y, t, kind);
-    double *n = check_alloc(c, (size_t)s.cols * 8), *room = check_alloc(c, (size_t)s.cols * 8);
-    for (int64_t row = 0; row < s.rows; row++) {
-        if (!normalise(x->v + row * s.cols, s.cols, a->eps, false, n, room)) skip_row(c, y, row, s.cols);
-        for (int64_t j = 0; j < s.cols; j++) {
-            int64_t i = row * s.cols + j;
-            double f = (double)w->v[j], gate = 1, at[3];
-            if (g) gate = t == BF16 ? check_unary(UNARY_TANH, (double)g->v[j]) : tanh((double)g->v[j]);
-            for (int k = 0; k < 3; k++) {
-                at[k] = check_r(moved(n[j], room[j], k - 1, t) * f, t);
-                if (g) at[k] = check_r(at[k] * gate, t);
-                at[k] = check_r((double)r->v[i] + at[k], t);
-            }
-            check_between(y, i, at[1], at[0], at[2]);
-            widen(y, i, 6, fabs((double)r->v[i]) + fabs(n[j] * f)); /* f32: tanh of a library is within two ulps */
+    expect_gated(c, y, &g, a->eps);
+}
+
+/* n of y's row, where y is an interval: each element may stand at either end, and the mean square with it. */
+static void expect_next(Case *c, Buf *n_out, const Buf *y, const Buf *w, const Buf *m, int64_t cols, float eps) {
+    float *at = check_alloc(c, (size_t)cols * sizeof *at);
+    double *n = check_alloc(c, (size_t)cols * 8), *room = check_alloc(c, (size_t)cols * 8);
+    for (int64_t row = 0; row < y->n / cols; row++) {
+        const double *want = y->want + row * cols, *lo = y->lo + row * cols, *hi = y->hi + row * cols;
+        double sum = 0, reach = 0;
+        for (int64_t j = 0; j < cols; j++) {
+            at[j] = (float)want[j];
+            sum += want[j] * want[j];
+            reach += (hi[j] - lo[j]) * (fabs(lo[j]) + fabs(hi[j]));
         }
+        bool known = normalise(at, cols, eps, false, n, room) && !(y->skipped && y->skipped[row * cols]);
+        if (!known) skip_row(c, n_out, row, cols);
+        double r = 1 / sqrt(sum / (double)cols + (double)eps);
+        for (int64_t j = 0; j < cols; j++) room[j] += fabs(n[j]) * (sum > 0 ? reach / sum : 0) + (hi[j] - lo[j]) * r;
+        expect_scaled(c, n_out, row, cols, n, room, w, m);
     }
+}
+
+static Status residual_then_scale(Exec *x, const void *args) {
+    const ResidualNormScale *a = args;
+    TRY(op_residual_norm(x, &(ResidualNorm){a->y, a->residual, a->x, a->w, a->gate, a->eps}));
+    return op_rmsnorm_scale(x, &(RmsNormScale){a->n, a->y, a->w_next, a->scale, a->eps});
+}
+
+static void make_residual_norm_scale(Case *c) {
+    ARGS(ResidualNormScale);
+    Gated g = gated_inputs(c, &a->residual, &a->x, &a->w, &a->gate);
+    Buf *next = check_in(c, "w_next", &a->w_next, g.t, LAYOUT_DENSE, SHAPE(g.s.cols));
+    Buf *scale = g.form == 2 ? NULL : check_in(c, "scale", &a->scale, g.t, LAYOUT_DENSE, SHAPE(g.s.cols));
+    Buf *y = gated_output(c, g.residual, "y", &a->y, &g), *n = gated_output(c, g.x, "n", &a->n, &g);
+    a->eps = 1e-5f;
+    check_fill(c, next, 1, 0.3);
+    if (scale) check_fill(c, scale, 0, 0.5);
+    if (!c->keeps) c->twin = residual_then_scale;
+    limit(n, g.t, g.kind);
+    expect_gated(c, y, &g, a->eps);
+    expect_next(c, n, y, next, scale, g.s.cols, a->eps);
 }
 
 /* --- heads --- */
@@ -315,7 +389,7 @@ static void expect_heads(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf 
                               check_r(n[j] + room[j], t));
         }
         for (int64_t i = 0; rope != ROPE_NONE && i < half; i++) {
-            bool pairs = rope == ROPE_INTERLEAVED;
+            bool pairs = rope == ROPE_INTERLEAVED || rope == ROPE_COMPLEX, whole = rope == ROPE_COMPLEX;
             int64_t j0 = pairs ? 2 * i : i, j1 = pairs ? 2 * i + 1 : i + half;
             DType inner = rope == ROPE_HALF_EAGER ? t : F32; /* of the products */
             double cs = (double)cosine->v[row / heads * half + i],
@@ -323,8 +397,8 @@ static void expect_heads(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf 
             double want[2] = {0}, lo[2] = {INFINITY, INFINITY}, hi[2] = {-INFINITY, -INFINITY};
             for (int k = 0; k < 9; k++) { /* the middle and all corners */
                 double x0 = moved(n[j0], room[j0], k % 3 - 1, t), x1 = moved(n[j1], room[j1], k / 3 - 1, t);
-                double out[2] = {check_r(check_r(x0 * cs, inner) - check_r(x1 * sn, inner), t),
-                                 check_r(check_r(x1 * cs, inner) + check_r(x0 * sn, inner), t)};
+                double a0 = whole ? x0 * cs : check_r(x0 * cs, inner), b1 = whole ? x0 * sn : check_r(x0 * sn, inner);
+                double out[2] = {check_r(a0 - check_r(x1 * sn, inner), t), check_r(check_r(x1 * cs, inner) + b1, t)};
                 for (int o = 0; o < 2; o++) {
                     lo[o] = fmin(lo[o], out[o]);
                     hi[o] = fmax(hi[o], out[o]);
@@ -344,7 +418,7 @@ static void make_qk_norm_rope_head(Case *c) {
     static const int64_t sizes[][4] = {/* T, H, Hk, E */
                                        {1, 1, 1, 2},  {77, 12, 12, 64}, {64, 24, 24, 128}, {33, 8, 2, 128},
                                        {7, 3, 3, 30}, {5, 2, 1, 256},   {600, 1, 1, 128}};
-    static const char *const FORMS[] = {"no rope", "interleaved", "halves", "halves, eager"};
+    static const char *const FORMS[] = {"no rope", "interleaved", "halves", "halves, eager", "complex"};
     enum { SIZES = 7, OLD = 7 * 6 * 4 }; /* from OLD on: two roundings of the norm, as Z-Image and Qwen3 have them */
     ARGS(QkNormRopeHead);
     const int64_t *s = sizes[c->index % SIZES];
@@ -352,6 +426,7 @@ static void make_qk_norm_rope_head(Case *c) {
     int index = c->index % OLD, rope = index / SIZES / 2 % 3, kind = (const int[]){0, 0, 1, 5}[index / SIZES / 6];
     bool twice = c->index >= OLD;
     if (twice && rope == ROPE_HALF) rope = ROPE_HALF_EAGER;
+    if (twice && rope == ROPE_INTERLEAVED) rope = ROPE_COMPLEX;
     int64_t tokens = check_dim(c, s[0], 5), e = s[3];
     Layout lq = check_layout(c), ly = check_layout(c);
     check_label(c, "%s, %lldx%lld/%lldx%lld, %s%s, %s, %s to %s", dtype_name(t), (long long)tokens,
@@ -383,7 +458,7 @@ static void make_qk_norm_rope_head(Case *c) {
     a->eps = 1e-6f;
     a->rope = rope;
     a->form = twice ? RMS_TWICE : RMS_ONCE;
-    c->bench = rope == ROPE_INTERLEAVED && !kind && yq != q && (s[1] == 24 || s[0] == 600);
+    c->bench = (rope == ROPE_INTERLEAVED || rope == ROPE_COMPLEX) && !kind && yq != q && (s[1] == 24 || s[0] == 600);
     fill_rows(c, q, kind);
     fill_rows(c, k, kind);
     check_fill(c, wq, 1, 0.3);
@@ -400,6 +475,7 @@ const CaseSet CHECK_NORM[] = {
     {OP_rmsnorm, BASE_CASES * 3, make_rmsnorm},
     {OP_rmsnorm_scale, BASE_CASES * 3, make_rmsnorm_scale},
     {OP_residual_norm, BASE_CASES * 3, make_residual_norm},
+    {OP_residual_norm_scale, BASE_CASES * 3, make_residual_norm_scale},
     {OP_qk_norm_rope_head, 7 * 6 * 8, make_qk_norm_rope_head},
 };
 const int CHECK_NORM_COUNT = sizeof CHECK_NORM / sizeof *CHECK_NORM;

@@ -226,7 +226,7 @@ static Status qk_at_once(Exec *x, const void *args) { /* halves with one roundin
 }
 static Status qk_pairs(Exec *x, const void *args) { /* the other pairing */
     QkNormRopeHead a = *(const QkNormRopeHead *)args;
-    a.rope = a.rope == ROPE_INTERLEAVED ? ROPE_HALF_EAGER : ROPE_INTERLEAVED;
+    a.rope = a.rope == ROPE_COMPLEX ? ROPE_HALF_EAGER : ROPE_COMPLEX;
     return call(x, OP_qk_norm_rope_head, &a);
 }
 static Status qk_eps(Exec *x, const void *args) {

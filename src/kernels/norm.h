@@ -32,6 +32,10 @@ typedef struct RmsNormScale { Tensor y, x, w, scale; float eps; } RmsNormScale;
  * residual. */
 typedef struct ResidualNorm { Tensor y, residual, x, w, gate; float eps; } ResidualNorm;
 
+/* residual_norm, and rmsnorm_scale of what it gave: y as there, n = rmsnorm_scale{y, w_next, scale}; the two ops one after
+ * the other, bit for bit. y may alias residual, n may alias x. */
+typedef struct ResidualNormScale { Tensor y, n, residual, x, w, gate, w_next, scale; float eps; } ResidualNormScale;
+
 typedef enum RopeForm {
     ROPE_NONE,
     ROPE_INTERLEAVED, /* pairs (2i, 2i+1): y0 = x0 c - x1 s, y1 = x1 c + x0 s; f32 products and sum rounded
@@ -39,6 +43,8 @@ typedef enum RopeForm {
     ROPE_HALF,        /* pairs (i, i + E/2) */
     ROPE_HALF_EAGER,  /* the same pairs as eager transformers rotates them: y0 = r(r(x0 c) + r(-x1 s)), y1 = r(r(x1 c) +
                          r(x0 s)); the tables hold values of the dtype */
+    ROPE_COMPLEX,     /* pairs (2i, 2i+1) as one complex product of PyTorch on CUDA, which the compiler contracts: y0 =
+                         r(fma(x0, c, -(x1 s))), y1 = r(fma(x0, s, x1 c)) (read from the machine code of its operator) */
 } RopeForm;
 /* Per-head QK norm, then RoPE: q [T,H,E], k [T,Hk,E] (any token and head strides), yq, yk likewise (rows of a joint
  * buffer). n = RMS_ONCE or RMS_TWICE (form) with wq, wk [E], rounded; then RoPE with F32 cos, sin [T, E/2] (absent:

@@ -296,6 +296,15 @@ static Status residual_norm_cpu(Exec *x, const void *args) {
     return OK;
 }
 
+/* By definition the two ops, as the table has them. */
+static Status residual_norm_scale_cpu(Exec *x, const void *args) {
+    const ResidualNormScale *a = args;
+    const ResidualNorm first = {a->y, a->residual, a->x, a->w, a->gate, a->eps};
+    const RmsNormScale then = {a->n, a->y, a->w_next, a->scale, a->eps};
+    TRY(ops_reference(x->ops, OP_residual_norm)->run(x, &first));
+    return ops_reference(x->ops, OP_rmsnorm_scale)->run(x, &then);
+}
+
 /* --- heads --- */
 
 enum { HEAD_MAX = 512 }; /* elements of a head: the published models have 64 to 256 */
@@ -306,6 +315,12 @@ static float rounded(float v, DType t) { return t == BF16 ? bf16_round(v) : v; }
 static void rope(float *v, int64_t e, const float *c, const float *s, int32_t form, DType t) {
     int64_t half = e / 2, step = form == ROPE_INTERLEAVED ? 2 : 1, other = form == ROPE_INTERLEAVED ? 1 : half;
     float out[HEAD_MAX];
+    for (int64_t i = 0; form == ROPE_COMPLEX && i < half; i++) {
+        float x0 = v[2 * i], x1 = v[2 * i + 1];
+        v[2 * i] = fmaf(x0, c[i], -(x1 * s[i]));
+        v[2 * i + 1] = fmaf(x0, s[i], x1 * c[i]);
+    }
+    if (form == ROPE_COMPLEX) return;
     for (int64_t i = 0; form == ROPE_HALF_EAGER && i < half; i++) {
         float x0 = v[i], x1 = v[i + half];
         out[i] = rounded(x0 * c[i], t) + rounded(-x1 * s[i], t);
@@ -377,7 +392,7 @@ static Status qk_norm_rope_head_cpu(Exec *x, const void *args) {
     QkNormRopeHead a = *(const QkNormRopeHead *)args;
     if (a.form != RMS_ONCE && a.form != RMS_TWICE)
         return fail(x->error, ERR_MODEL, "qk_norm_rope_head: form %d is unknown", (int)a.form);
-    if (a.rope < ROPE_NONE || a.rope > ROPE_HALF_EAGER)
+    if (a.rope < ROPE_NONE || a.rope > ROPE_COMPLEX)
         return fail(x->error, ERR_MODEL, "qk_norm_rope_head: RoPE form %d is unknown", (int)a.rope);
     TRY(want_heads(x, "q", a.q, a.yq, a.wq, &a));
     TRY(want_heads(x, "k", a.k, a.yk, a.wk, &a));
@@ -387,8 +402,8 @@ static Status qk_norm_rope_head_cpu(Exec *x, const void *args) {
 }
 
 #define IMPL(op_name) {.op = OP_##op_name, .name = "cpu", .run = op_name##_cpu}
-const Impl NORM_CPU[] = {IMPL(layernorm),     IMPL(ln_modulate),   IMPL(rmsnorm),
-                         IMPL(rmsnorm_scale), IMPL(residual_norm), IMPL(qk_norm_rope_head)};
+const Impl NORM_CPU[] = {IMPL(layernorm),     IMPL(ln_modulate),   IMPL(rmsnorm),          IMPL(rmsnorm_scale),
+                         IMPL(residual_norm), IMPL(residual_norm_scale), IMPL(qk_norm_rope_head)};
 const Impl LN_MODULATE_FUSED_CPU[] = {
     {OP_ln_modulate, "cpu_fused", ln_modulate_fused, ln_modulate_fused_scratch, ln_modulate_fused_accepts}};
 const int NORM_CPU_COUNT = sizeof NORM_CPU / sizeof *NORM_CPU;

@@ -65,5 +65,8 @@ void ops_cuda(Ops *ops) {
     ops_append(ops, CONV_CUDA, CONV_CUDA_COUNT);
     ops_append(ops, GROUPNORM_CUDA, GROUPNORM_CUDA_COUNT);
     ops_append(ops, SELF_ATTENTION_CUDA, SELF_ATTENTION_CUDA_COUNT);
+    ops_append(ops, NORM_MEAN_CUDA, NORM_MEAN_CUDA_COUNT);
+    ops_append(ops, GUIDANCE_CUDA, GUIDANCE_CUDA_COUNT);
+    ops->row_bits = true;
 #endif
 }

@@ -67,6 +67,10 @@ extern const int GROUPNORM_CUDA_COUNT;
 extern const Impl SELF_ATTENTION_CUDA[];
 extern const int SELF_ATTENTION_CUDA_COUNT;
 extern const Impl VAE_KL_REWRITE_CUDA[];
+extern const Impl NORM_MEAN_CUDA[];
+extern const int NORM_MEAN_CUDA_COUNT;
+extern const Impl GUIDANCE_CUDA[];
+extern const int GUIDANCE_CUDA_COUNT;
 #endif
 
 #ifdef __cplusplus

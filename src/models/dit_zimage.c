@@ -176,16 +176,16 @@ static Status block(const ZimageDit *m, Exec *x, const ZimageBlock *l, Tensor h,
     TRY(op_linear_many(x, &(LinearMany){.y = {q, k, v}, .x = n, .w = {&l->q, &l->k, &l->v}}));
     TRY(op_qk_norm_rope_head(x, &(QkNormRopeHead){.yq = qs, .yk = ks, .q = qs, .k = ks, .wq = l->norm_q,
                                                   .wk = l->norm_k, .cos = cos_table, .sin = sin_table, .eps = QK_EPS,
-                                                  .rope = ROPE_INTERLEAVED, .form = RMS_TWICE}));
+                                                  .rope = ROPE_COMPLEX, .form = RMS_TWICE}));
     TRY(op_attention(x, &(Attention){.o = tensor_split(o, e), .q = qs, .k = ks, .v = tensor_split(v, e),
                                      .scale = (float)(1.0 / sqrt((double)e))}));
     TRY(op_linear(x, &(Linear){.y = n, .x = o, .w = &l->out}));
-    TRY(op_residual_norm(x, &(ResidualNorm){.y = h, .residual = h, .x = n, .w = l->attention_norm2,
-                                            .gate = chunk(mod, d, 1), .eps = eps}));
     arena_reset(x->work, inside);
     Tensor both = exec_new(x, t, 2 * m->ffn);
     Tensor gate = tensor_slice(both, 1, 0, m->ffn), up = tensor_slice(both, 1, m->ffn, m->ffn);
-    TRY(op_rmsnorm_scale(x, &(RmsNormScale){.y = n, .x = h, .w = l->ffn_norm1, .scale = chunk(mod, d, 2), .eps = eps}));
+    TRY(op_residual_norm_scale(x, &(ResidualNormScale){.y = h, .n = n, .residual = h, .x = n, .w = l->attention_norm2,
+                                                       .gate = chunk(mod, d, 1), .w_next = l->ffn_norm1,
+                                                       .scale = chunk(mod, d, 2), .eps = eps}));
     TRY(op_linear_many(x, &(LinearMany){.y = {gate, up}, .x = n, .w = {&l->w1, &l->w3}}));
     TRY(op_act_mul(x, &(ActMul){.y = gate, .a = gate, .b = up, .kind = ACT_SILU}));
     TRY(op_linear(x, &(Linear){.y = n, .x = gate, .w = &l->w2}));
@@ -258,14 +258,18 @@ static Status pad_rows(Exec *x, Tensor h, int64_t from, Tensor token) {
     return op_copy(x, &(Copy){.y = to, .x = row});
 }
 
+/* The pads are embedded too and then overwritten, as the reference does: the number of rows is part of the bits of others,
+ * and the shapes depend on the padded length alone, but for two copies. */
 Status dit_zimage_prompt(const ZimageDit *m, Exec *x, Tensor embeds, ZimagePrompt *p) {
     size_t mark = arena_mark(x->work);
     int64_t n = embeds.shape[0], lc = p->context.shape[0], lx = p->cos.shape[0] - lc;
-    Tensor norm = exec_new(x, n, m->c.text_dim), rows = tensor_slice(p->context, 0, 0, n);
+    Tensor rows = exec_new(x, lc, m->c.text_dim);
     TRY(weights_enter(x, WEIGHTS_PART));
-    TRY(op_rmsnorm(x, &(RmsNorm){.y = norm, .x = embeds, .w = m->text_norm, .eps = (float)m->c.eps, .form = RMS_TWICE}));
-    TRY(op_linear(x, &(Linear){.y = rows, .x = norm, .w = &m->text_in}));
-    TRY(exec_tap(x, "zimage.cap_embedder", rows));
+    TRY(op_copy(x, &(Copy){.y = tensor_slice(rows, 0, 0, n), .x = embeds}));
+    TRY(pad_rows(x, rows, n, tensor_slice(embeds, 0, n - 1, 1)));
+    TRY(op_rmsnorm(x, &(RmsNorm){.y = rows, .x = rows, .w = m->text_norm, .eps = (float)m->c.eps, .form = RMS_TWICE}));
+    TRY(op_linear(x, &(Linear){.y = p->context, .x = rows, .w = &m->text_in}));
+    TRY(exec_tap(x, "zimage.cap_embedder", tensor_slice(p->context, 0, 0, n)));
     TRY(pad_rows(x, p->context, n, m->text_pad));
     TRY(run_blocks(m, x, m->context, m->c.refiners, 0, p->context, (Tensor){0}, tensor_slice(p->cos, 0, lx, lc),
                    tensor_slice(p->sin, 0, lx, lc), "context"));
@@ -297,8 +301,9 @@ static Status embed_time(const ZimageDit *m, Exec *x, Tensor c, Tensor t) {
     return exec_tap(x, "zimage.time", c);
 }
 
-/* Only the image's rows: what the others would give is never read. */
-static Status final_layer(const ZimageDit *m, Exec *x, Tensor rows, Tensor c, Tensor patches) {
+/* All rows, though only the image's are read: how a product of few columns is cut, and so its bits, depends on their number.
+ * It is a two-thousandth of a step. */
+static Status final_layer(const ZimageDit *m, Exec *x, Tensor rows, int64_t image, Tensor c, Tensor patches) {
     size_t mark = arena_mark(x->work);
     int64_t d = m->c.dim;
     Tensor mod = exec_new(x, 1, d), norm = exec_new(x, rows.shape[0], d);
@@ -307,14 +312,15 @@ static Status final_layer(const ZimageDit *m, Exec *x, Tensor rows, Tensor c, Te
     TRY(op_ln_modulate(x, &(LnModulate){.y = norm, .x = rows, .scale = chunk(mod, d, 0), .eps = FINAL_EPS}));
     TRY(op_linear(x, &(Linear){.y = patches, .x = norm, .w = &m->final}));
     arena_reset(x->work, mark);
-    return exec_tap(x, "zimage.final", patches);
+    return exec_tap(x, "zimage.final", tensor_slice(patches, 0, 0, image));
 }
 
 Status dit_zimage_run(const ZimageDit *m, Exec *x, const ZimagePrompt *p, Tensor latents, Tensor t, Tensor out) {
     size_t mark = arena_mark(x->work);
     int64_t channels = latents.shape[0], rows = latents.shape[1] / PATCH, cols = latents.shape[2] / PATCH;
     int64_t n = rows * cols, lx = dit_zimage_padded(n), lc = p->context.shape[0], d = m->c.dim, r = m->c.refiners;
-    Tensor c = exec_new(x, 1, m->adaln), h = exec_new(x, lx + lc, d), patches = exec_new(x, n, PATCH * PATCH * channels);
+    Tensor c = exec_new(x, 1, m->adaln), h = exec_new(x, lx + lc, d);
+    Tensor all = exec_new(x, lx + lc, PATCH * PATCH * channels), patches = tensor_slice(all, 0, 0, n);
     Tensor image = tensor_slice(h, 0, 0, lx), tokens = tensor_slice(h, 0, 0, n);
     Tensor grid = tensor_view(patches, rows, cols, PATCH, PATCH, channels);
     TRY(weights_enter(x, WEIGHTS_PART));
@@ -327,7 +333,7 @@ Status dit_zimage_run(const ZimageDit *m, Exec *x, const ZimagePrompt *p, Tensor
                    "noise"));
     TRY(op_copy(x, &(Copy){.y = tensor_slice(h, 0, lx, lc), .x = p->context}));
     TRY(run_blocks(m, x, m->layer, m->c.layers, 2 * r, h, c, p->cos, p->sin, "layer"));
-    TRY(final_layer(m, x, tokens, c, patches));
+    TRY(final_layer(m, x, h, n, c, all));
     TRY(weights_leave(x, WEIGHTS_PART));
     TRY(op_copy(x, &(Copy){.y = patches_of(out), .x = grid}));
     arena_reset(x->work, mark);

@@ -208,7 +208,7 @@ static Status encode_one(Zimage *z, Exec *x, const Run *run, int which, Tensor y
              run->text[which]);
     Status s = done ? OK : memo_get(run->memo, x, key, y, &done);
     if (s == OK && !done) {
-        Tensor ids = exec_new_as(x, I32, y.shape[0]);
+        Tensor ids = exec_new_as(x, I32, x->ops->row_bits ? row->count : y.shape[0]);
         s = exec_upload(x, ids, row->ids);
         if (s == OK) s = te_qwen3_encode(&z->te, x, ids, y);
         if (s == OK) s = memo_put(run->memo, x, key, y);
@@ -335,7 +335,6 @@ const ModelOps MODEL_ZIMAGE = {
     .scheduler_class = "FlowMatchEulerDiscreteScheduler",
     .cfg_formula = "pos + scale (pos - neg)",
     .cfg_off = "off (needs a scale above 0)",
-    .cpu_only = true,
     .takes_image = true,
     .open = zimage_open, .close = zimage_close, .title = zimage_title, .resolve = zimage_resolve,
     .tokenize = zimage_tokenize, .schedule = zimage_schedule, .encode = zimage_encode, .noise = zimage_noise,

@@ -147,19 +147,22 @@ static Status layer(const Qwen3Layer *l, const Qwen3Config *c, Exec *x, Tensor h
 
 Status te_qwen3_encode(const Qwen3 *q, Exec *x, Tensor ids, Tensor y) {
     size_t mark = arena_mark(x->work);
-    int64_t t = ids.shape[0], half = q->c.head / 2;
+    int64_t t = ids.shape[0], half = q->c.head / 2, real = y.shape[0];
+    Tensor wanted = y;
+    if (t > real) y = exec_new(x, t, q->c.hidden);
     Tensor cos_table = exec_new_as(x, F32, t, half), sin_table = exec_new_as(x, F32, t, half);
     TRY(rope(&q->c, x, cos_table, sin_table));
     TRY(weights_enter(x, WEIGHTS_PART));
     TRY(op_embed(x, &(Embed){.y = y, .ids = ids, .table = &q->token}));
-    TRY(exec_tap(x, "qwen3.embed", y));
+    TRY(exec_tap(x, "qwen3.embed", tensor_slice(y, 0, 0, real)));
     for (int i = 0; i < (int)q->run; i++) {
         TRY(weights_enter(x, i));
         if (layer(&q->layer[i], &q->c, x, y, cos_table, sin_table) != OK) return because(x->error, "qwen3 layer %d", i);
         TRY(weights_leave(x, i));
-        TRY(exec_tapf(x, y, "qwen3.layer.%d", i));
+        TRY(exec_tapf(x, tensor_slice(y, 0, 0, real), "qwen3.layer.%d", i));
     }
     TRY(weights_leave(x, WEIGHTS_PART));
+    if (t > real) TRY(op_copy(x, &(Copy){.y = wanted, .x = tensor_slice(y, 0, 0, real)}));
     arena_reset(x->work, mark);
     return OK;
 }

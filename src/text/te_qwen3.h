@@ -4,7 +4,8 @@
  * Qwen3Model with eager attention. No final norm and no language head: pipelines read hidden states before the end.
  * Easy to get wrong: hidden_states[i] is the output of layer i - 1, so [-2] of L layers is that of layer L - 2; heads * head
  * dim is not the width of the stream; RoPE pairs element i with i + E/2 and rounds after each product; cos and sin are
- * rounded to the dtype. Padding stands on the right, where no real token sees it: run the real tokens alone. */
+ * rounded to the dtype. Padding stands on the right, where no real token sees it: the real tokens alone give the same
+ * values, and where a table's bits depend on the number of rows (Ops.row_bits) the padding must run with them. */
 #ifndef TE_QWEN3_H
 #define TE_QWEN3_H
 
@@ -31,7 +32,8 @@ Status te_qwen3_open(const char *folder, Qwen3 *out, Error *e);
 void te_qwen3_close(Qwen3 *q);
 /* Names with or without "model." in front, whichever the files have. */
 void te_qwen3_bind(Qwen3 *q, const WeightFiles *files, Bind *b);
-/* y [T, hidden] from ids I32 [T]. Taps: qwen3.embed, qwen3.layer.<i>. */
+/* y [N, hidden] from ids I32 [T], N <= T: the first N rows, the others are padding. Taps (N rows): qwen3.embed,
+ * qwen3.layer.<i>. */
 Status te_qwen3_encode(const Qwen3 *q, Exec *x, Tensor ids, Tensor y);
 
 #endif
