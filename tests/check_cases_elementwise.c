@@ -132,19 +132,26 @@ static void make_act(Case *c) {
     }
 }
 
+/* One more case than shapes and kinds: SiLU of every BF16 number. */
 static void make_act_mul(Case *c) {
     ARGS(ActMul);
-    Shape s = shape_of(c, c->index % SHAPES);
-    int kind = c->index / SHAPES % KINDS;
+    bool every = c->index == SHAPES * KINDS * 2;
+    Shape s = every ? (Shape){2, {256, 256}, 256, 256} : shape_of(c, c->index % SHAPES);
+    int kind = every ? ACT_SILU : c->index / SHAPES % KINDS;
     DType t = c->index / SHAPES / KINDS ? BF16 : F32;
     check_label(c, "%s %s, %lld rows of %lld", KIND[kind], dtype_name(t), (long long)s.rows,
                 (long long)s.cols);
-    Buf *x = check_in(c, "a", &a->a, t, check_layout(c), s.rank, s.extent);
-    Buf *b = check_in(c, "b", &a->b, t, check_layout(c), s.rank, s.extent), *y = output(c, x, &a->y, &s);
+    Buf *x = check_in(c, "a", &a->a, t, every ? LAYOUT_DENSE : check_layout(c), s.rank, s.extent);
+    Buf *b = check_in(c, "b", &a->b, t, every ? LAYOUT_DENSE : check_layout(c), s.rank, s.extent);
+    Buf *y = every ? check_out(c, "y", &a->y, t, LAYOUT_DENSE, s.rank, s.extent) : output(c, x, &a->y, &s);
     a->kind = kind;
     c->bench = s.rows == 77 && kind == ACT_GELU_NEW;
     fill(c, x, 3);
     fill(c, b, 1);
+    for (int64_t i = 0; every && i < x->n; i++) {
+        uint32_t bits = (uint32_t)i << 16;
+        memcpy(&x->v[i], &bits, 4);
+    }
     for (int64_t i = 0; i < y->n; i++) {
         double f = (double)b->v[i], room = 0;
         if (t == BF16) {
@@ -442,7 +449,7 @@ static void make_count_nonfinite(Case *c) {
 
 const CaseSet CHECK_ELEMENTWISE[] = {
     {OP_act, SHAPES *KINDS * 2, make_act},
-    {OP_act_mul, SHAPES *KINDS * 2, make_act_mul},
+    {OP_act_mul, SHAPES *KINDS * 2 + 1, make_act_mul},
     {OP_add, SHAPES * 6, make_add},
     {OP_residual_gate, SHAPES * 10, make_residual_gate},
     {OP_time_embed, 48, make_time_embed},

@@ -37,8 +37,12 @@ const int FAMILIES_CPU_COUNT = sizeof FAMILIES_CPU / sizeof *FAMILIES_CPU;
 const Family FAMILIES_CUDA[] = {
     {"linear-gelu-f32", BOUNDED, LINEAR_GELU_F32_CUDA, 2, "linear + GELU, the product kept in f32"},
     {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CUDA, 3, "KL decoder: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
+    {"mean-norm-once", BOUNDED, MEAN_NORM_ONCE_CUDA, 3, "RMS norm, scale, gate and residual with one rounding"},
     {"linear-packed", EXACT, LINEAR_PACKED_CUDA, 2, "products of one input as one"},
     {"linear-rows", EXACT, LINEAR_ROWS_CUDA, 1, "rows of all steps in one product"},
+    {"mean-norm", EXACT, MEAN_NORM_CUDA, 3, "RMS norm, scale, gate and residual in one pass"},
+    {"qk-mean-norm-rope", EXACT, QK_MEAN_NORM_CUDA, 1, "QK norm in two roundings + RoPE in one pass"},
+    {"swiglu", EXACT, SWIGLU_CUDA, 1, "SiLU times up, 8 elements an access"},
 };
 const int FAMILIES_CUDA_COUNT = sizeof FAMILIES_CUDA / sizeof *FAMILIES_CUDA;
 #endif

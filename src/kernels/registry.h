@@ -71,6 +71,7 @@ extern const Impl NORM_MEAN_CUDA[];
 extern const int NORM_MEAN_CUDA_COUNT;
 extern const Impl GUIDANCE_CUDA[];
 extern const int GUIDANCE_CUDA_COUNT;
+extern const Impl MEAN_NORM_CUDA[], MEAN_NORM_ONCE_CUDA[], QK_MEAN_NORM_CUDA[], SWIGLU_CUDA[];
 #endif
 
 #ifdef __cplusplus

@@ -1,0 +1,105 @@
+/* cuda_four.cuh - what the fused kernels of BF16 rows share: four elements of a row as one access of 8 bytes, the mean chain's
+ * sums in that layout, and the guards that say which rows can be read so.
+ *
+ * For .cu files only. Products of BF16 pairs are one packed instruction, which rounds as an f32 product and its rounding do
+ * (16 digits fit an f32); 1 + v likewise. Easy to get wrong: squares are rounded before they are added, as PyTorch's two
+ * kernels do (it shows in denormals only); copying the structs themselves may become several accesses. */
+#ifndef KERNELS_CUDA_FOUR_CUH
+#define KERNELS_CUDA_FOUR_CUH
+
+#include "kernels/cuda_rows.cuh"
+
+#include <stdio.h>
+
+namespace four {
+
+using Bf = __nv_bfloat16;
+using Two = __nv_bfloat162;
+
+constexpr unsigned ALL = 0xffffffffu;
+constexpr int VEC = 4; /* elements of an access of 8 bytes */
+
+struct alignas(8) Four {
+    Two lo, hi;
+};
+
+template <typename To, typename From> __device__ inline To bits_as(From v) {
+    static_assert(sizeof(To) == sizeof(From), "the same bits");
+    To out;
+    memcpy(&out, &v, sizeof out);
+    return out;
+}
+__device__ inline Four get(const Four *p) { return bits_as<Four>(*(const uint64_t *)p); }
+__device__ inline void put(Four *p, Four v) { *(uint64_t *)p = bits_as<uint64_t>(v); }
+/* Weights and modulation: never an output, so loads of them may pass stores. */
+__device__ inline Four constant(const Four *p) { return bits_as<Four>(__ldg((const unsigned long long *)p)); }
+
+__device__ inline Two times(Two a, Two b) { return __hmul2_rn(a, b); }
+__device__ inline Four times(Four a, Four b) { return {times(a.lo, b.lo), times(a.hi, b.hi)}; }
+__device__ inline Four one_plus(Four a) {
+    const Two one = __float2bfloat162_rn(1.0f);
+    return {__hadd2_rn(one, a.lo), __hadd2_rn(one, a.hi)};
+}
+__device__ inline float4 widen(Four a) {
+    return make_float4(__low2float(a.lo), __high2float(a.lo), __low2float(a.hi), __high2float(a.hi));
+}
+__device__ inline Four narrow(float4 a) { return {__floats2bfloat162_rn(a.x, a.y), __floats2bfloat162_rn(a.z, a.w)}; }
+__device__ inline float4 scaled(float4 a, float by) { return make_float4(a.x * by, a.y * by, a.z * by, a.w * by); }
+__device__ inline float4 times(float4 a, float4 b) { return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w); }
+__device__ inline float4 plus(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
+__device__ inline float4 tanh4(float4 a) { return make_float4(tanhf(a.x), tanhf(a.y), tanhf(a.z), tanhf(a.w)); }
+
+/* --- the mean chain: lane l of a warp holds the vectors l, l + 32, ... of a row; a sum for each of four positions --- */
+
+__device__ inline void square(float4 &sum, Four v) {
+    float4 e = widen(v);
+    sum = plus(sum, times(e, e));
+}
+
+/* rsqrt(mean of squares + eps) in every lane, from the lanes' sums. */
+__device__ inline float finish(float4 s, float inverse, float eps) {
+    float sum = ((s.x + s.y) + s.z) + s.w;
+#pragma unroll
+    for (int by = 16; by; by /= 2) sum = sum + __shfl_down_sync(ALL, sum, by);
+    return rsqrtf(__shfl_sync(ALL, sum, 0) * inverse + eps);
+}
+
+/* r(r(v * rstd) * w) in BF16, or v * rstd * w in f32. */
+__device__ inline Four normed(Four v, float rstd, Four w) { return times(narrow(scaled(widen(v), rstd)), w); }
+__device__ inline float4 normed_f32(Four v, float rstd, Four w) { return times(scaled(widen(v), rstd), widen(w)); }
+
+/* --- rows --- */
+
+struct Row { /* rows of one distance; NULL: absent */
+    char *data;
+    int64_t stride;
+};
+__device__ inline Four *at(const Row &r, int64_t row) { return (Four *)((Bf *)r.data + row * r.stride); }
+
+#define REFUSE(...) return snprintf(why, size, __VA_ARGS__), false
+
+/* Rows of one distance, BF16, reachable `vec` elements at a time. Rows of extent 1 may have any distance. */
+static inline bool regular(const Tensor &t, int vec, Row *out) {
+    int64_t rows = 1, stride = t.shape[t.rank - 1];
+    for (int d = t.rank - 2; d >= 0; d--) {
+        if (t.shape[d] == 1) continue;
+        if (rows == 1) stride = t.stride[d];
+        else if (t.stride[d] != rows * stride) return false;
+        rows *= t.shape[d];
+    }
+    *out = Row{(char *)t.data, stride};
+    return t.stride[t.rank - 1] == 1 && stride % vec == 0 && (uintptr_t)t.data % (vec * sizeof(Bf)) == 0;
+}
+
+static inline int64_t rows_of(const Tensor &t) { return tensor_numel(t) / t.shape[t.rank - 1]; }
+
+static inline bool fits_one(const char *name, const Tensor &t, int64_t cols, char *why, size_t size) {
+    if (!t.rank) return true;
+    if (t.dtype != BF16 || tensor_numel(t) != cols || t.stride[t.rank - 1] != 1 || (uintptr_t)t.data % (VEC * sizeof(Bf)))
+        REFUSE("%s is not one aligned BF16 row of %lld", name, (long long)cols);
+    return true;
+}
+
+} /* namespace four */
+
+#endif
