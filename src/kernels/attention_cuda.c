@@ -6,7 +6,8 @@
  * product with f32 scores, softmax, product with f32 sums, division. PyTorch takes its memory-efficient kernel for heads
  * wider than 256: f32 scores and probabilities rounded to bf16 there as here, but another order of sums, so bits
  * differ; those heads occur in VAEs, where the order is free.
- * attention_eager: the batched cuBLAS products that transformers' matmuls become, and our softmax between.
+ * attention_eager: the batched cuBLAS products that transformers' matmuls become, with K and V repeated for grouped queries
+ * as there, and our softmax between.
  * Easy to get wrong: scratch is sized before a GPU is touched, so the choice of the way is made from the arguments
  * alone; grouped queries are batches whose K and V have stride 0. */
 #include "kernels/attention_cuda.h"
@@ -27,6 +28,7 @@ enum {
     PARTS_WIDE = 256 << 20,      /* the same for heads that no flash engine takes: products of fewer rows leave SMs idle */
     PARTS_SMALL = 16 << 20,      /* problems of at most this many bytes of scores may leave cuDNN */
     EAGER_SCORES = 256 << 20,    /* bytes of scores of one pass over heads */
+    EAGER_REPEATED = 32 << 20,   /* bytes of K repeated for its query heads */
 };
 
 /* --- cuDNN graphs --- */
@@ -332,6 +334,28 @@ static size_t attention_scratch(const Exec *x, const void *args) {
     return parts_ready(args) ? parts_of(args).total : 0;
 }
 
+/* Grouped queries: K and V repeated for each query head, [H][Tk][E], as transformers does, so that one batched product is the
+ * whole attention and the very call that PyTorch makes. Long contexts keep to a product a group. */
+static bool eager_repeats(const AttentionEager *a) {
+    return a->q.shape[1] != a->k.shape[1] &&
+           a->k.shape[0] * a->q.shape[1] * a->k.shape[2] * (int64_t)dtype_size(a->k.dtype) <= EAGER_REPEATED;
+}
+
+static Tensor repeated_view(const AttentionEager *a, void *data) {
+    int64_t tk = a->k.shape[0], h = a->q.shape[1], e = a->k.shape[2];
+    return (Tensor){.data = data, .dtype = a->k.dtype, .rank = 3, .shape = {tk, h, e}, .stride = {e, tk * e, 1}};
+}
+
+/* to: [Tk, H, E]; from: [Tk, Hk, E], each head for H / Hk of to's. */
+static Status repeat_heads(Exec *x, Tensor to, const Tensor *from) {
+    int64_t hk = from->shape[1], group = to.shape[1] / hk;
+    Tensor y = {.data = to.data, .dtype = to.dtype, .rank = 4, .shape = {to.shape[0], hk, group, to.shape[2]},
+                .stride = {to.stride[0], group * to.stride[1], to.stride[1], 1}};
+    Tensor in = {.data = from->data, .dtype = from->dtype, .rank = 4, .shape = {to.shape[0], hk, group, to.shape[2]},
+                 .stride = {from->stride[0], from->stride[1], 0, 1}};
+    return cuda_pieces_op(x, OP_copy, &(Copy){.y = y, .x = in});
+}
+
 /* Query heads of one pass: all, unless their scores pass the bound; a group stays together. */
 static int64_t eager_batch(const AttentionEager *a, Heads h) {
     int64_t head = a->q.shape[0] * a->k.shape[0] * (int64_t)dtype_size(a->q.dtype);
@@ -339,12 +363,22 @@ static int64_t eager_batch(const AttentionEager *a, Heads h) {
     return fit < 1 ? 1 : fit < h.batch ? fit : h.batch;
 }
 
+typedef struct Eager {
+    Heads heads;
+    size_t scores, repeated, total; /* bytes: of scores, and of K as of V */
+} Eager;
+
+static Eager eager_of(const AttentionEager *a) {
+    Eager p = {.heads = eager_repeats(a) ? (Heads){1, a->q.shape[1], 1} : heads_of(&a->q, &a->k)};
+    p.scores = piece(&p.total, eager_batch(a, p.heads) * a->q.shape[0] * a->k.shape[0], a->q.dtype);
+    for (int i = 0; i < 2 && eager_repeats(a); i++)
+        p.repeated = piece(&p.total, a->k.shape[0] * a->q.shape[1] * a->k.shape[2], a->k.dtype);
+    return p;
+}
+
 static size_t attention_eager_scratch(const Exec *x, const void *args) {
-    const AttentionEager *a = args;
-    size_t total = 0;
     (void)x;
-    piece(&total, eager_batch(a, heads_of(&a->q, &a->k)) * a->q.shape[0] * a->k.shape[0], a->q.dtype);
-    return total;
+    return eager_of(args).total;
 }
 
 static Status attention_eager(Exec *x, const void *args) {
@@ -357,19 +391,26 @@ static Status attention_eager(Exec *x, const void *args) {
                     (long long)a->q.shape[1], (long long)tq, (long long)tk);
     if (!tensor_numel(a->o)) return OK;
     TRY(cuda_need_blas(x->cuda, x->error));
-    Heads h = heads_of(&a->q, &a->k);
+    Eager p = eager_of(a);
+    Heads h = p.heads;
+    Tensor k = a->k, v = a->v;
     int64_t batch = eager_batch(a, h);
-    size_t bytes = attention_eager_scratch(x, args);
-    void *at = arena_push(x->scratch, bytes);
-    if (!at) return fail(x->error, ERR_MEMORY, "attention_eager: no scratch of %zu bytes", bytes);
+    char *at = arena_push(x->scratch, p.total);
+    if (!at) return fail(x->error, ERR_MEMORY, "attention_eager: no scratch of %zu bytes", p.total);
+    if (p.repeated) {
+        k = repeated_view(a, at + p.scores);
+        v = repeated_view(a, at + p.scores + p.repeated);
+        TRY(repeat_heads(x, k, &a->k));
+        TRY(repeat_heads(x, v, &a->v));
+    }
     for (int64_t g = 0; g < h.outer; g++)
         for (int64_t b = 0; b < h.batch; b += batch) {
             int64_t count = h.batch - b < batch ? h.batch - b : batch, head = g * h.batch + b;
             int64_t key_head = h.k_step ? head : g;
             Tensor s = tensor_of(at, a->q.dtype, count, tq, tk);
-            TRY(scores(x, "attention_eager", &a->q, &a->k, head, key_head, h.k_step, 0, 1, s));
+            TRY(scores(x, "attention_eager", &a->q, &k, head, key_head, h.k_step, 0, 1, s));
             TRY(cuda_pieces_softmax(x, s, a->bias, head, a->scale, a->mask == MASK_CAUSAL));
-            TRY(mix(x, "attention_eager", s, &a->v, key_head, h.k_step, head_at(&a->o, 0, head), a->o.dtype,
+            TRY(mix(x, "attention_eager", s, &v, key_head, h.k_step, head_at(&a->o, 0, head), a->o.dtype,
                     leading(&a->o), a->o.stride[1]));
         }
     return OK;

@@ -213,14 +213,29 @@ static Status run_blocks(const ZimageDit *m, Exec *x, const ZimageBlock *blocks,
 int64_t dit_zimage_padded(int64_t n) { return (n + MULTIPLE - 1) / MULTIPLE * MULTIPLE; }
 
 /* Positions of one row of [image ; caption]: axis t counts the caption from 1, the image stands after it. */
-static void position_of(int64_t row, int64_t image, int64_t padded, int64_t text, int64_t cols, double at[3]) {
+static void position_of(int64_t row, int64_t image, int64_t padded, int64_t text, int64_t cols, int64_t at[3]) {
     at[0] = at[1] = at[2] = 0; /* image pads */
     if (row >= padded) {
-        at[0] = (double)(row - padded + 1);
+        at[0] = row - padded + 1;
     } else if (row < image) {
-        at[0] = (double)(text + 1);
-        at[1] = (double)(row / cols), at[2] = (double)(row % cols);
+        at[0] = text + 1;
+        at[1] = row / cols, at[2] = row % cols;
     }
+}
+
+/* One axis: cosines and sines [positions, pairs] behind each other. The reference's tables of angles are f32. */
+static float *axis_table(double theta, int64_t width, int64_t positions) {
+    int64_t pairs = width / 2;
+    float *table = malloc((size_t)(2 * positions * pairs) * sizeof *table);
+    for (int64_t k = 0; table && k < pairs; k++) {
+        double frequency = 1.0 / pow(theta, (double)(2 * k) / (double)width);
+        for (int64_t p = 0; p < positions; p++) {
+            double angle = (double)(float)((double)p * frequency);
+            table[p * pairs + k] = (float)cos(angle);
+            table[(positions + p) * pairs + k] = (float)sin(angle);
+        }
+    }
+    return table;
 }
 
 Status dit_zimage_rope(const ZimageDit *m, Exec *x, int64_t text, int64_t rows, int64_t cols, ZimagePrompt *p) {
@@ -229,22 +244,25 @@ Status dit_zimage_rope(const ZimageDit *m, Exec *x, int64_t text, int64_t rows, 
     p->cos = exec_new_as(x, F32, n, half);
     p->sin = exec_new_as(x, F32, n, half);
     if (x->dry) return OK;
-    float *host = malloc((size_t)(2 * n * half) * sizeof *host);
-    if (!host) return fail(x->error, ERR_MEMORY, "zimage: out of memory for rotary tables");
-    float *c = host, *s = host + n * half;
-    for (int64_t i = 0; i < n; i++) {
-        double at[3];
+    const int64_t positions[3] = {lc + 2, rows, cols};
+    float *host = malloc((size_t)(2 * n * half) * sizeof *host), *axis[3];
+    bool complete = host != NULL;
+    for (int a = 0; a < 3; a++) complete &= (axis[a] = axis_table(m->c.theta, m->c.axes[a], positions[a])) != NULL;
+    for (int64_t i = 0; complete && i < n; i++) {
+        int64_t at[3], column = 0;
         position_of(i, rows * cols, padded, lc, cols, at);
-        for (int a = 0; a < 3; a++)
-            for (int64_t k = 0; k < m->c.axes[a] / 2; k++) {
-                double frequency = 1.0 / pow(m->c.theta, (double)(2 * k) / (double)m->c.axes[a]);
-                double angle = (double)(float)(at[a] * frequency); /* the reference's tables of angles are f32 */
-                *c++ = (float)cos(angle);
-                *s++ = (float)sin(angle);
-            }
+        for (int a = 0; a < 3; a++) {
+            size_t pairs = (size_t)m->c.axes[a] / 2;
+            const float *c = axis[a] + (size_t)at[a] * pairs;
+            memcpy(host + i * half + column, c, pairs * sizeof *c);
+            memcpy(host + (n + i) * half + column, c + (size_t)positions[a] * pairs, pairs * sizeof *c);
+            column += (int64_t)pairs;
+        }
     }
-    Status status = exec_upload(x, p->cos, host);
+    Status status = complete ? exec_upload(x, p->cos, host)
+                             : fail(x->error, ERR_MEMORY, "zimage: out of memory for rotary tables");
     if (status == OK) status = exec_upload(x, p->sin, host + n * half);
+    for (int a = 0; a < 3; a++) free(axis[a]);
     free(host);
     return status;
 }

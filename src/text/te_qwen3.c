@@ -95,16 +95,17 @@ void te_qwen3_bind(Qwen3 *q, const WeightFiles *files, Bind *b) {
 
 /* --- forward --- */
 
-/* cos, sin F32 [T, E/2]; frequencies and angles in f32, the functions rounded to the dtype. */
-static Status rope(const Qwen3Config *c, Exec *x, Tensor cos_table, Tensor sin_table) {
+/* cos, sin F32 [T, E/2], the first `real` rows; the padding behind them is given zeros. Frequencies and angles in f32, the
+ * functions rounded to the dtype. */
+static Status rope(const Qwen3Config *c, Exec *x, int64_t real, Tensor cos_table, Tensor sin_table) {
     if (x->dry) return OK;
     int64_t t = cos_table.shape[0], half = c->head / 2;
-    float *host = malloc((size_t)(2 * t * half) * sizeof *host);
+    float *host = calloc((size_t)(2 * t * half), sizeof *host);
     if (!host) return fail(x->error, ERR_MEMORY, "qwen3: out of memory for rotary tables");
     for (int64_t i = 0; i < half; i++) {
         float power = (float)pow((double)(float)c->theta, (double)((float)(2 * i) / (float)c->head));
         float frequency = 1.0f / power;
-        for (int64_t p = 0; p < t; p++) {
+        for (int64_t p = 0; p < real; p++) {
             double angle = (double)((float)p * frequency);
             float values[2] = {(float)cos(angle), (float)sin(angle)};
             for (int k = 0; k < 2; k++)
@@ -151,7 +152,7 @@ Status te_qwen3_encode(const Qwen3 *q, Exec *x, Tensor ids, Tensor y) {
     Tensor wanted = y;
     if (t > real) y = exec_new(x, t, q->c.hidden);
     Tensor cos_table = exec_new_as(x, F32, t, half), sin_table = exec_new_as(x, F32, t, half);
-    TRY(rope(&q->c, x, cos_table, sin_table));
+    TRY(rope(&q->c, x, real, cos_table, sin_table));
     TRY(weights_enter(x, WEIGHTS_PART));
     TRY(op_embed(x, &(Embed){.y = y, .ids = ids, .table = &q->token}));
     TRY(exec_tap(x, "qwen3.embed", tensor_slice(y, 0, 0, real)));
