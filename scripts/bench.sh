@@ -5,8 +5,9 @@
 #
 # Appends one JSON object a figure: name, value (median), min, max, runs, unit, peers, quality, date, gpu, driver, cuda,
 # cublas, cudnn, commit. Peers run in turns with ours after a common warm-up; without diffusers here there are none.
-# BIN: folder with ditto (build/portable, else .). MODEL: a FLUX.1-dev folder; by default a random one is written to
-# $TMPDIR (33 GB, kept). RESULTS: another file to append to. COMMIT where git cannot tell. ROUNDS (5), PEER_ARGS.
+# BIN: folder with ditto (build/portable, else .). MODEL: a FLUX.1-dev folder, ZMODEL: a Z-Image-Turbo folder, for the figures
+# that begin with zimage_; by default random ones are written to $TMPDIR (33 GB and 21 GB, kept). RESULTS: another file to
+# append to. COMMIT where git cannot tell. ROUNDS (5), PEER_ARGS.
 # Easy to get wrong: the card is power-limited, so a figure counts as its ratio to the peers of the same line. Nothing
 # else may run on the GPU. CUDA libraries are PyTorch's own copies, so that both sides call the same ones.
 set -euo pipefail
@@ -16,6 +17,7 @@ bin=${BIN:-build/portable}
 [ -x "$bin/ditto" ] || { echo "bench.sh: no ditto in ${BIN:-build/portable} or here: build it first" >&2; exit 2; }
 results=${RESULTS:-tests/gpu-results/bench.jsonl}
 model=${MODEL:-${TMPDIR:-/tmp}/ditto-random-flux-dev}
+zmodel=${ZMODEL:-${TMPDIR:-/tmp}/ditto-random-z-image-turbo}
 libs=$(python3 - <<'P'
 import glob, os, torch
 top = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "nvidia")
@@ -25,13 +27,30 @@ P
 LD_LIBRARY_PATH=$libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
 [ "${1:-}" = --list ] && exec python3 scripts/peer_diffusers.py --list
-if [ ! -f "$model/model_index.json" ]; then
-    [ -z "${MODEL:-}" ] || { echo "bench.sh: MODEL=$MODEL is no model folder" >&2; exit 2; }
-    python3 scripts/random_checkpoint.py "$model" --model flux-dev >&2
-fi
+flux=() zimage=()
+for name in "$@"; do
+    case $name in zimage_*) zimage+=("$name") ;; *) flux+=("$name") ;; esac
+done
+need() { # variable folder model
+    [ -f "$2/model_index.json" ] && return
+    [ -z "${!1:-}" ] || { echo "bench.sh: $1=$2 is no model folder" >&2; exit 2; }
+    python3 scripts/random_checkpoint.py "$2" --model "$3" --disk-dtype bf16 >&2
+}
 COMMIT=${COMMIT:-$(git describe --always --dirty --abbrev=9 2>/dev/null || echo unknown)}
 DRIVER=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | sed -n 1p) || true
 export COMMIT DRIVER
 mkdir -p "$(dirname "$results")"
-# shellcheck disable=SC2086
-python3 scripts/peer_diffusers.py --against "$bin/ditto" --model "$model" --rounds "${ROUNDS:-5}" ${PEER_ARGS:-} "$@" | tee -a "$results"
+run() { # folder figure...
+    # shellcheck disable=SC2086
+    python3 scripts/peer_diffusers.py --against "$bin/ditto" --model "$1" --rounds "${ROUNDS:-5}" ${PEER_ARGS:-} "${@:2}" | tee -a "$results"
+}
+status=0
+if [ $# = 0 ] || [ ${#flux[@]} -gt 0 ]; then
+    need MODEL "$model" flux-dev
+    run "$model" "${flux[@]}" || status=1
+fi
+if [ $# = 0 ] || [ ${#zimage[@]} -gt 0 ]; then
+    need ZMODEL "$zmodel" z-image-turbo
+    run "$zmodel" "${zimage[@]}" || status=1
+fi
+exit $status

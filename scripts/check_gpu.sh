@@ -3,8 +3,9 @@
 #
 #   scripts/check_gpu.sh OUT [BIN]     BIN: folder with ditto and tests/checkop (default build/portable)
 #
-# ONLY=checkop or ONLY=parity runs one half; WIDE=1 adds a run at FLUX.1's own widths with random weights, FULL=1 one
-# at FLUX.1-dev's full size (33 GB on disk, 60 GB of memory), streamed through less device memory too.
+# ONLY=checkop or ONLY=parity runs one half; MODELS="flux zimage" says whose parity. WIDE=1 adds a run at the models' own
+# widths with random weights, FULL=1 one at full size (FLUX.1-dev: 33 GB on disk, 60 GB of memory, streamed through less
+# device memory too; Z-Image-Turbo: 33 GB on disk, ZDISK=bf16: 21). Either is deleted before the next is written.
 # Writes OUT/checkop.txt (every op of the CUDA table), OUT/parity.txt (runs against diffusers on the same GPU, stage
 # by stage; skipped by name when diffusers is missing) and prints a summary. Libraries are PyTorch's own copies, so
 # that both sides call the same ones.
@@ -32,47 +33,86 @@ fi
 [ "${ONLY:-parity}" = parity ] || exit 0
 
 parity() { # name model dtype width height steps text prompt [option...]: options that both programs take
-    local d=$work/$1 more=("${@:9}")
+    local d=$work/$1 m=$2 p=$8 script=dump_golden.py
+    local -a same=(--device cuda --dtype "$3" --steps "$6" --max-sequence-length "$7" --seed 5 -W "$4" -H "$5" "${@:9}")
+    grep -q ZImagePipeline "$m/model_index.json" && script=dump_golden_zimage.py
     mkdir -p "$d"
-    echo "== $1: $2 $3 $4x$5, $6 steps, $7 text tokens"
-    python3 scripts/dump_golden.py "$2" "$d/ref" -p "$8" --device cuda --dtype "$3" --width "$4" --height "$5" --steps "$6" \
-        --max-sequence-length "$7" --seed 5 "${more[@]}" >"$d/ref.log" 2>&1 || { tail -3 "$d/ref.log"; return; }
-    "$bin/ditto" generate -m "$2" -p "$8" --device cuda --dtype "$3" -W "$4" -H "$5" --steps "$6" --max-sequence-length "$7" \
-        --seed 5 "${more[@]}" -o "$d/ours.png" -y -v --dump "$d/ours" || return
+    echo "== $1: $m $3 $4x$5, $6 steps, $7 text tokens ${*:9}"
+    python3 "scripts/$script" "$m" "$d/ref" -p "$p" "${same[@]}" >"$d/ref.log" 2>&1 || { tail -3 "$d/ref.log"; return; }
+    "$bin/ditto" generate -m "$m" -p "$p" "${same[@]}" -o "$d/ours.png" -y -v --dump "$d/ours" || return
     python3 scripts/parity.py "$d/ref" "$d/ours"
+}
+models=${MODELS:-flux zimage}
+wants() { case " $models " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
+flux_parity() {
+    parity tiny-f32 tests/golden/tiny-flux f32 112 80 3 19 "a small red circle, and a large blue square on the left"
+    parity tiny-bf16 tests/golden/tiny-flux bf16 112 80 3 19 "a small red circle, and a large blue square on the left"
+    for dtype in f32 bf16; do
+        parity tiny-image-$dtype tests/golden/tiny-flux $dtype 112 80 5 19 "a small red circle" -i tests/golden/photo.jpg
+    done
+    demo=${DEMO:-weights/demo-flux}
+    if [ -d "$demo/transformer" ]; then
+        parity demo-bf16 "$demo" bf16 128 128 28 512 "a large red circle in the centre on a white background"
+    fi
+    if [ -n "${WIDE:-}" ]; then # production widths, few layers
+        python3 scripts/random_checkpoint.py "$work/wide" --layers 2 --single-layers 3 --t5-layers 2
+        parity wide-bf16 "$work/wide" bf16 1024 1024 3 512 "a small red circle, and a large blue square on the left"
+    fi
+    if [ -n "${FULL:-}" ]; then
+        SECONDS=0
+        python3 scripts/random_checkpoint.py "$work/full"
+        echo "written in $SECONDS s"
+        prompt="a small red circle, and a large blue square on the left"
+        parity full-bf16 "$work/full" bf16 1024 1024 3 512 "$prompt"
+        for vram in 24G 12G; do
+            echo "== full-bf16 with --vram $vram against the run without"
+            "$bin/ditto" generate -m "$work/full" -p "$prompt" --device cuda -W 1024 -H 1024 --steps 3 --seed 5 \
+                --vram $vram -o "$work/v.png" -y -v --dump "$work/full-$vram" 2>&1 | tr '\r' '\n' | tail -3
+            python3 scripts/parity.py "$work/full-bf16/ours" "$work/full-$vram" | tail -1
+            rm -rf "$work/full-$vram"
+        done
+        echo "== full-bf16, 28 steps"
+        "$bin/ditto" generate -m "$work/full" -p "$prompt" --device cuda -W 1024 -H 1024 --seed 5 -o "$work/v.png" -y -v
+        rm -rf "$work/full"
+    fi
+}
+zimage_parity() {
+    local tiny=tests/golden/tiny-zimage wide=$work/z-wide full=$work/z-full
+    local p="a small red circle, and a large blue square on the left"
+    parity z-tiny-f32 $tiny f32 80 64 3 48 "$p"
+    parity z-tiny-bf16 $tiny bf16 80 64 3 48 "$p"
+    parity z-tiny-short-bf16 $tiny bf16 64 64 2 512 "a"
+    parity z-tiny-image-bf16 $tiny bf16 80 64 5 48 "$p" -i tests/golden/photo.jpg
+    parity z-tiny-cfg-bf16 $tiny bf16 64 64 2 48 "$p" --cfg-scale 2.5 -n "a dark, blurry photo"
+    if [ -n "${WIDE:-}" ]; then # production widths, few layers, F32 on disk
+        python3 scripts/random_checkpoint.py "$wide" --model z-image-turbo --layers 2 --qwen-layers 4
+        parity z-wide-bf16 "$wide" bf16 1024 1024 2 512 "$p"
+        parity z-wide-short-bf16 "$wide" bf16 1280 720 2 512 "a"
+        rm -rf "$wide"
+    fi
+    if [ -n "${FULL:-}" ]; then
+        SECONDS=0
+        python3 scripts/random_checkpoint.py "$full" --model z-image-turbo ${ZDISK:+--disk-dtype "$ZDISK"}
+        echo "written in $SECONDS s"
+        parity z-full-bf16 "$full" bf16 1024 1024 8 512 "$p"
+        echo "== z-full-bf16, families none, then high, against the run above"
+        for o in "--families none" "--quality high"; do
+            # shellcheck disable=SC2086
+            "$bin/ditto" generate -m "$full" -p "$p" --device cuda -W 1024 -H 1024 --steps 8 --seed 5 $o -o "$work/v.png" -y -v \
+                --dump "$work/z-other" 2>&1 | tr '\r' '\n' | tail -3
+            python3 scripts/parity.py "$work/z-full-bf16/ours" "$work/z-other" | grep -E "^(latents |velocity_000|equal|first)"
+            rm -rf "$work/z-other"
+        done
+        "$bin/ditto" generate -m "$full" -p "$p" --device cuda -W 1024 -H 1024 --steps 8 --seed 5 -o "$work/v.png" -y -v --explain
+        rm -rf "$full"
+    fi
 }
 if python3 -c 'import diffusers' 2>/dev/null; then
     {
         head
-        parity tiny-f32 tests/golden/tiny-flux f32 112 80 3 19 "a small red circle, and a large blue square on the left"
-        parity tiny-bf16 tests/golden/tiny-flux bf16 112 80 3 19 "a small red circle, and a large blue square on the left"
-        for dtype in f32 bf16; do
-            parity tiny-image-$dtype tests/golden/tiny-flux $dtype 112 80 5 19 "a small red circle" -i tests/golden/photo.jpg
-        done
-        demo=${DEMO:-weights/demo-flux}
-        if [ -d "$demo/transformer" ]; then
-            parity demo-bf16 "$demo" bf16 128 128 28 512 "a large red circle in the centre on a white background"
-        fi
-        if [ -n "${WIDE:-}" ]; then # production widths, few layers
-            python3 scripts/random_checkpoint.py "$work/wide" --layers 2 --single-layers 3 --t5-layers 2
-            parity wide-bf16 "$work/wide" bf16 1024 1024 3 512 "a small red circle, and a large blue square on the left"
-        fi
-        if [ -n "${FULL:-}" ]; then
-            SECONDS=0
-            python3 scripts/random_checkpoint.py "$work/full"
-            echo "written in $SECONDS s"
-            prompt="a small red circle, and a large blue square on the left"
-            parity full-bf16 "$work/full" bf16 1024 1024 3 512 "$prompt"
-            for vram in 24G 12G; do
-                echo "== full-bf16 with --vram $vram against the run without"
-                "$bin/ditto" generate -m "$work/full" -p "$prompt" --device cuda -W 1024 -H 1024 --steps 3 --seed 5 \
-                    --vram $vram -o "$work/v.png" -y -v --dump "$work/full-$vram" 2>&1 | tr '\r' '\n' | tail -3
-                python3 scripts/parity.py "$work/full-bf16/ours" "$work/full-$vram" | tail -1
-                rm -rf "$work/full-$vram"
-            done
-            echo "== full-bf16, 28 steps"
-            "$bin/ditto" generate -m "$work/full" -p "$prompt" --device cuda -W 1024 -H 1024 --seed 5 -o "$work/v.png" -y -v
-        fi
+        wants flux && flux_parity
+        wants zimage && zimage_parity
+        true
     } >"$out/parity.txt" 2>&1
     rm -rf "$work"
     cat "$out/parity.txt"

@@ -4,7 +4,8 @@
     python3 scripts/peer_diffusers.py OUT.json [SECTION ...]
         the published transformers and VAEs with random bf16 weights: env ceil elem flux zimage sana ltx2 vae
     python3 scripts/peer_diffusers.py --against DITTO --model DIR [NAME ...]
-        figures as scripts/bench.sh keeps them, one JSON object a line on standard output; --list names them
+        figures as scripts/bench.sh keeps them, one JSON object a line on standard output; --list names them, those of
+        another model than DIR's are passed over
 
 In the second form both sides read the same checkpoint and take turns: a round of ours, of eager, of compiled, --rounds
 times after one that does not count. The peers share their weights. Everything for people goes to standard error.
@@ -77,8 +78,9 @@ def clear():
 class Ours:
     """A `ditto bench WHAT --serve` that measures when told to."""
 
-    def __init__(self, a, what, runs, warmup):
+    def __init__(self, a, what, runs, warmup, quality="lossless"):
         size = ["-W", str(a.width), "-H", str(a.height)] if a.width else []
+        size += ["--quality", quality]
         self.process = subprocess.Popen([a.against, "bench", what, "-m", a.model, "--device", a.device, "--runs", str(runs),
                                          "--warmup", str(warmup), "--serve", *size],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -108,7 +110,7 @@ def figure(name, values, unit, peers, ours):
     """ours: an answer of ditto bench, or a report of ditto generate, for the versions."""
     said = ours.get("versions", {})
     row = {"name": name, "value": round(statistics.median(values), 3), "min": round(min(values), 3),
-           "max": round(max(values), 3), "runs": len(values), "unit": unit, "peers": peers, "quality": "lossless",
+           "max": round(max(values), 3), "runs": len(values), "unit": unit, "peers": peers, "quality": ours.get("quality", "lossless"),
            "date": time.strftime("%Y-%m-%d", time.gmtime()), "gpu": ours.get("gpu", ""), "driver": os.environ.get("DRIVER", ""),
            "cuda": said.get("cuda_runtime") or (f"{ours['cuda'] // 1000}.{ours['cuda'] % 1000 // 10}" if ours.get("cuda") else ""),
            "cublas": said.get("cublas") or version(ours.get("cublas", 0)),
@@ -116,10 +118,10 @@ def figure(name, values, unit, peers, ours):
     print(json.dumps(row), flush=True)
 
 
-def turns(a, what, reps, warmup, peers):
+def turns(a, what, reps, warmup, peers, quality="lossless"):
     """-> ours in all rounds, the last answer, medians of the peers. peers: name -> function."""
     clock = Clock(a.device)
-    ours, values, theirs = Ours(a, what, reps, warmup), [], {k: [] for k in peers}
+    ours, values, theirs = Ours(a, what, reps, warmup, quality), [], {k: [] for k in peers}
     for name, fn in list(peers.items()):
         try:
             clock(fn, 1, warm=3)
@@ -272,11 +274,69 @@ def flux_whole(a, names):
         figure("flux_peak_gib", peak, "GiB", {"plan": round(last["memory"]["plan"]["peak"] / 2 ** 30, 3), **peaks}, last)
 
 
-FIGURES = ["flux_e2e28_s", "flux_peak_gib", "flux_load_s", "flux_step_lossless_ms", "vae_kl_1024_lossless_ms"]
+# --- Z-Image ---
+
+def tokens_of(a, prompt):
+    """As ditto counts them, the template's included: the caption is padded to the next multiple of 32."""
+    done = subprocess.run([a.against, "tokens", "-m", a.model, "-p", prompt], check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[0])["used"]
+
+
+def zimage_peers(a):
+    """-> peers, notes. One forward of the transformer as the pipeline calls it without guidance."""
+    from diffusers import ZImageTransformer2DModel
+    width, height = size_of(a)
+    eager = load_part(a, ZImageTransformer2DModel, "transformer")
+    c, text = eager.config, tokens_of(a, PROMPT)
+    r = dict(device=a.device, dtype=BF16)
+    x, e = [torch.randn(c.in_channels, 1, height // 8, width // 8, **r)], [torch.randn(text, c.cap_feat_dim, **r)]
+    t = torch.tensor([0.5], device=a.device)
+    tokens = (height // 16) * (width // 16) + -(-text // 32) * 32
+    notes = {"text_tokens": text, "attention": attention_backend(c.n_heads, tokens, c.dim // c.n_heads, a.device)}
+    peers = {"diffusers_eager": lambda: eager(x, t, e, return_dict=False)}
+    if a.compile:
+        compiled = twin(eager)
+        compiled.compile_repeated_blocks(fullgraph=False)
+        peers["diffusers_compiled"] = lambda: compiled(x, t, e, return_dict=False)
+    return peers, notes
+
+
+def zimage_step(a, name):
+    peers, notes = zimage_peers(a) if a.peers else ({}, {})
+    values, answer, theirs = turns(a, "step", 5, 1, peers, "high" if "high" in name else "lossless")
+    figure(name, values, "ms", {**theirs, **notes}, answer)
+
+
+def zimage_picture(a, name):
+    """From the prompt to a PNG in memory, weights in place; the pipelines' own sizes of 8 steps and no guidance."""
+    import io
+    peers = {}
+    width, height = size_of(a)
+    if a.peers:
+        from diffusers import ZImagePipeline
+        pipe = ZImagePipeline.from_pretrained(a.model, torch_dtype=BF16).to(a.device)
+        pipe.set_progress_bar_config(disable=True)
+
+        def one():
+            pipe(prompt=PROMPT, width=width, height=height, num_inference_steps=8, guidance_scale=0.0,
+                 generator=torch.Generator("cpu").manual_seed(1)).images[0].save(io.BytesIO(), format="PNG")
+        peers["diffusers_eager"] = one
+    values, answer, theirs = turns(a, "picture", 2, 0, peers)
+    figure(name, values, "ms", theirs, answer)
+
+
+ZIMAGE = {"zimage_step_lossless_ms": zimage_step, "zimage_step_high_ms": zimage_step, "zimage_e2e8_ms": zimage_picture}
+FIGURES = ["flux_e2e28_s", "flux_peak_gib", "flux_load_s", "flux_step_lossless_ms", "vae_kl_1024_lossless_ms", *ZIMAGE]
+
+
+def of_model(a, name):
+    """Does the figure belong to the checkpoint at hand?"""
+    with open(os.path.join(a.model, "model_index.json")) as f:
+        return (json.load(f)["_class_name"] == "ZImagePipeline") == (name in ZIMAGE)
 
 
 def against(a):
-    names = a.names or FIGURES
+    names = [n for n in a.names or FIGURES if of_model(a, n)]
     if a.peers:
         try:
             import diffusers  # noqa: F401
@@ -284,7 +344,8 @@ def against(a):
             a.peers = False
             say("diffusers is not installed here: no peers")
     runs = [({"flux_e2e28_s", "flux_peak_gib"} & set(names), lambda wanted: flux_whole(a, wanted))]
-    for name, run in (("flux_load_s", flux_load), ("flux_step_lossless_ms", flux_step), ("vae_kl_1024_lossless_ms", vae_decode)):
+    for name, run in (("flux_load_s", flux_load), ("flux_step_lossless_ms", flux_step), ("vae_kl_1024_lossless_ms", vae_decode),
+                      *ZIMAGE.items()):
         runs.append(({name} & set(names), lambda wanted, run=run, name=name: run(a, name)))
     failed = False
     for wanted, run in runs:

@@ -3,10 +3,12 @@
 
     python3 scripts/random_checkpoint.py OUT --model flux-dev [--layers 19] [--single-layers 38] [--t5-layers 24]
                                              [--part transformer] [--seed 0] [--device cuda]
+    python3 scripts/random_checkpoint.py OUT --model z-image-turbo [--layers 30] [--qwen-layers 36] [--disk-dtype f32] ...
 
 Calibrated (README, "How it is proved"): attention logits of a few units, gates of order one, non-zero modulation and
 biases, norm weights spread around 1. Fewer layers give the same kernels at the same shapes in less memory. Weights
-are drawn on --device, a tensor at a time, and written in BF16 in one file per part with the published names.
+are drawn on --device, a tensor at a time, and written with the published names, in the published dtype (BF16; Z-Image-Turbo's
+transformer F32) or --disk-dtype: one file a part, or shards with an index where the published part has them.
 Easy to get wrong: these weights draw noise, not pictures; time and compare with them, never judge quality.
 """
 import argparse
@@ -18,14 +20,41 @@ import torch
 from safetensors.torch import save_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TINY = os.path.join(HERE, "..", "tests", "golden", "tiny-flux")
+GOLDEN = os.path.join(HERE, "..", "tests", "golden")
+VAE = {"_class_name": "AutoencoderKL", "in_channels": 3, "out_channels": 3, "latent_channels": 16,
+       "block_out_channels": [128, 256, 512, 512], "layers_per_block": 2, "norm_num_groups": 32,
+       "down_block_types": ["DownEncoderBlock2D"] * 4, "up_block_types": ["UpDecoderBlock2D"] * 4,
+       "act_fn": "silu", "sample_size": 1024, "scaling_factor": 0.3611, "shift_factor": 0.1159,
+       "use_quant_conv": False, "use_post_quant_conv": False, "mid_block_add_attention": True}
+SHARDS = {"transformer": 10_000_000_000, "text_encoder": 4_000_000_000}   # bytes a file, as Z-Image is published
+
+
+def zimage_config(model, a):
+    return {
+        "transformer": {"_class_name": "ZImageTransformer2DModel", "all_patch_size": [2], "all_f_patch_size": [1],
+                        "in_channels": 16, "dim": 3840, "n_layers": a.layers or 30, "n_refiner_layers": 2, "n_heads": 30,
+                        "n_kv_heads": 30, "norm_eps": 1e-5, "qk_norm": True, "cap_feat_dim": 2560, "rope_theta": 256.0,
+                        "t_scale": 1000.0, "axes_dims": [32, 48, 48], "axes_lens": [1536, 512, 512]},
+        "text_encoder": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 2560,
+                         "intermediate_size": 9728, "num_hidden_layers": a.qwen_layers, "num_attention_heads": 32,
+                         "num_key_value_heads": 8, "head_dim": 128, "hidden_act": "silu", "rms_norm_eps": 1e-6,
+                         "rope_theta": 1000000, "rope_scaling": None, "max_position_embeddings": 40960,
+                         "attention_bias": False, "attention_dropout": 0.0, "tie_word_embeddings": True,
+                         "vocab_size": 151936, "bos_token_id": 151643, "eos_token_id": 151645, "sliding_window": None,
+                         "use_sliding_window": False, "max_window_layers": 36, "torch_dtype": "bfloat16"},
+        "vae": VAE,
+        "scheduler": {"_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timesteps": 1000,
+                      "use_dynamic_shifting": False, "shift": 3.0 if model == "z-image-turbo" else 6.0},
+    }
 
 
 def config(model, a):
+    if model.startswith("z-image"):
+        return zimage_config(model, a)
     dev = model == "flux-dev"
     return {
         "transformer": {"_class_name": "FluxTransformer2DModel", "patch_size": 1, "in_channels": 64,
-                        "num_layers": a.layers, "num_single_layers": a.single_layers, "attention_head_dim": 128,
+                        "num_layers": a.layers or 19, "num_single_layers": a.single_layers, "attention_head_dim": 128,
                         "num_attention_heads": 24, "joint_attention_dim": 4096, "pooled_projection_dim": 768,
                         "guidance_embeds": dev, "axes_dims_rope": [16, 56, 56]},
         "text_encoder": {"architectures": ["CLIPTextModel"], "model_type": "clip_text_model", "hidden_size": 768,
@@ -39,11 +68,7 @@ def config(model, a):
                            "layer_norm_epsilon": 1e-6, "relative_attention_num_buckets": 32,
                            "relative_attention_max_distance": 128, "pad_token_id": 0, "eos_token_id": 1,
                            "decoder_start_token_id": 0, "tie_word_embeddings": False},
-        "vae": {"_class_name": "AutoencoderKL", "in_channels": 3, "out_channels": 3, "latent_channels": 16,
-                "block_out_channels": [128, 256, 512, 512], "layers_per_block": 2, "norm_num_groups": 32,
-                "down_block_types": ["DownEncoderBlock2D"] * 4, "up_block_types": ["UpDecoderBlock2D"] * 4,
-                "act_fn": "silu", "sample_size": 1024, "scaling_factor": 0.3611, "shift_factor": 0.1159,
-                "use_quant_conv": False, "use_post_quant_conv": False, "mid_block_add_attention": True},
+        "vae": VAE,
         "scheduler": {"_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timesteps": 1000,
                       "shift": 3.0 if dev else 1.0, "use_dynamic_shifting": dev, "base_shift": 0.5, "max_shift": 1.15,
                       "base_image_seq_len": 256, "max_image_seq_len": 4096},
@@ -54,15 +79,22 @@ def meta_shapes(part, cfg):
     """name -> shape, from the reference's own classes on the meta device."""
     import diffusers
     import transformers
+    rest = {k: v for k, v in cfg.items() if k != "architectures"}
+    kind = cfg.get("model_type", "")
     with torch.device("meta"):
-        if part == "text_encoder":
-            m = transformers.CLIPTextModel(transformers.CLIPTextConfig(**{k: v for k, v in cfg.items() if k != "architectures"}))
-        elif part == "text_encoder_2":
-            m = transformers.T5EncoderModel(transformers.T5Config(**{k: v for k, v in cfg.items() if k != "architectures"}))
+        if kind == "qwen3":
+            m = transformers.Qwen3Model(transformers.Qwen3Config(**rest))
+        elif kind == "clip_text_model":
+            m = transformers.CLIPTextModel(transformers.CLIPTextConfig(**rest))
+        elif kind == "t5":
+            m = transformers.T5EncoderModel(transformers.T5Config(**rest))
         else:
             m = getattr(diffusers, cfg["_class_name"]).from_config(cfg)
-    shapes = {k: tuple(v.shape) for k, v in m.state_dict().items() if "position_ids" not in k and "embed_tokens" not in k}
-    if part == "text_encoder" and not any(k.startswith("text_model.") for k in shapes):
+    shapes = {k: tuple(v.shape) for k, v in m.state_dict().items() if "position_ids" not in k}
+    if kind == "qwen3":
+        return {"model." + k: v for k, v in shapes.items()}
+    shapes = {k: v for k, v in shapes.items() if "embed_tokens" not in k}
+    if kind == "clip_text_model" and not any(k.startswith("text_model.") for k in shapes):
         shapes = {"text_model." + k: v for k, v in shapes.items()}
     return shapes
 
@@ -84,39 +116,91 @@ def draw(name, shape, g, device):
     return x * (gain / fan ** 0.5)
 
 
-def write_part(out, part, cfg, seed, device):
-    folder = os.path.join(out, part)
+def draw_zimage(name, shape, g, device):
+    """Scores have the size of the product of both norms' weights; the time embedding has an rms of about 0.45."""
+    if len(shape) == 1:
+        x = draw(name, shape, g, device)
+        return 2 * x if name.endswith(("norm_q.weight", "norm_k.weight", "q_norm.weight", "k_norm.weight")) else x
+    x = torch.randn(shape, generator=g, device=device)
+    if name.endswith("_pad_token"):
+        return x
+    if name.endswith("embed_tokens.weight"):
+        return 0.5 * x
+    x /= x[0].numel() ** 0.5
+    if name.endswith("adaLN_modulation.0.weight"):       # scale, gate, scale, gate: 0.4 and, before the tanh, 1
+        d = shape[0] // 4
+        for k in range(4):
+            x[k * d:(k + 1) * d] *= (0.9, 2.2)[k % 2]
+    if name.startswith(("all_x_embedder", "cap_embedder")):
+        x[[5, 40]] *= 6                                  # outlier channels
+    return x
+
+
+def write_shards(folder, stem, shapes, make, size, limit):
+    """Files of at most `limit` bytes, filled in order. One shard's tensors are in memory at a time."""
+    shards, used = [[]], 0
+    for name, shape in shapes.items():
+        n = size
+        for d in shape:
+            n *= d
+        if used + n > limit and shards[-1]:
+            shards.append([])
+            used = 0
+        shards[-1].append(name)
+        used += n
+    where = {}
+    for i, names in enumerate(shards):
+        file = f"{stem}.safetensors" if len(shards) == 1 else f"{stem}-{i + 1:05d}-of-{len(shards):05d}.safetensors"
+        save_file({k: make(k) for k in names}, os.path.join(folder, file), metadata={"format": "pt"})
+        where.update({k: file for k in names})
+    if len(shards) > 1:
+        total = size * sum(torch.Size(s).numel() for s in shapes.values())
+        with open(os.path.join(folder, stem + ".safetensors.index.json"), "w") as f:
+            json.dump({"metadata": {"total_size": total}, "weight_map": where}, f, indent=1)
+
+
+def write_part(a, part, cfg, seed):
+    folder = os.path.join(a.out, part)
     os.makedirs(folder, exist_ok=True)
     name = "scheduler_config.json" if part == "scheduler" else "config.json"
     with open(os.path.join(folder, name), "w") as f:
         json.dump(cfg, f, indent=1)
     if part == "scheduler":
         return
-    g = torch.Generator(device).manual_seed(seed)
-    tensors = {k: draw(k, s, g, device).to(torch.bfloat16).cpu() for k, s in meta_shapes(part, cfg).items()}
+    g = torch.Generator(a.device).manual_seed(seed)
+    zimage = a.model.startswith("z-image")
+    published = "f32" if a.model == "z-image-turbo" and part == "transformer" else "bf16"
+    dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[a.disk_dtype if a.disk_dtype and part == "transformer" else published]
+    shapes, drawer = meta_shapes(part, cfg), draw_zimage if zimage and part != "vae" else draw
     stem = "model" if part.startswith("text") else "diffusion_pytorch_model"
-    save_file(tensors, os.path.join(folder, stem + ".safetensors"), metadata={"format": "pt"})
-    print(part, len(tensors), "tensors", sum(t.numel() for t in tensors.values()), "parameters", flush=True)
+    write_shards(folder, stem, shapes, lambda k: drawer(k, shapes[k], g, a.device).to(dtype).cpu(), dtype.itemsize,
+                 SHARDS.get(part, 1 << 60) if zimage else 1 << 60)
+    print(part, len(shapes), "tensors", sum(torch.Size(s).numel() for s in shapes.values()), "parameters", str(dtype)[6:],
+          flush=True)
 
 
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("out")
-    p.add_argument("--model", choices=["flux-dev", "flux-schnell"], default="flux-dev")
+    p.add_argument("--model", choices=["flux-dev", "flux-schnell", "z-image-turbo", "z-image"], default="flux-dev")
     p.add_argument("--part", action="append", help="only this part; may be repeated")
-    p.add_argument("--layers", type=int, default=19)
+    p.add_argument("--layers", type=int, help="of the transformer: 19 double blocks, or 30 layers beside the refiners")
     p.add_argument("--single-layers", type=int, default=38)
     p.add_argument("--t5-layers", type=int, default=24)
+    p.add_argument("--qwen-layers", type=int, default=36)
+    p.add_argument("--disk-dtype", choices=["f32", "bf16"], help="of the transformer; by default as it is published")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     a = p.parse_args()
     os.makedirs(a.out, exist_ok=True)
     for i, (part, cfg) in enumerate(config(a.model, a).items()):
         if not a.part or part in a.part:
-            write_part(a.out, part, cfg, a.seed * 10 + i, a.device)
+            write_part(a, part, cfg, a.seed * 10 + i)
+    tiny = os.path.join(GOLDEN, "tiny-zimage" if a.model.startswith("z-image") else "tiny-flux")
     for folder in ("tokenizer", "tokenizer_2"):
-        shutil.copytree(os.path.join(TINY, folder), os.path.join(a.out, folder), dirs_exist_ok=True)
-    shutil.copy(os.path.join(TINY, "model_index.json"), a.out)
+        if os.path.isdir(os.path.join(tiny, folder)):
+            shutil.copytree(os.path.join(tiny, folder), os.path.join(a.out, folder), dirs_exist_ok=True)
+    shutil.copy(os.path.join(tiny, "model_index.json"), a.out)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
  *   step    one denoising step as the loop runs it: the transformer, the check for NaN, the scheduler
  *   decode  from the last latents to the picture's bytes on the host
  *   load    the transformer's weights from their files (page cache) to the device
+ *   picture from a new prompt to the bytes of the PNG on the host, the model's own number of steps; by the host's clock
  * Not a judge: scripts/bench.sh sets the numbers beside the reference's.
  * Easy to get wrong: a GPU that is busy runs at another clock than one that just woke up; hence the warm-up runs, and
  * `serve`, with which another program can alternate its own runs with these. */

@@ -142,7 +142,7 @@ static const CommandInfo COMMANDS[COMMAND_COUNT] = {
                           "Prints SHA-256 sums: a line a file, then a line a stage of one denoising step. Exit code: 0\n"
                           "nothing differs, 1 a stage differs from the record, 3 a file from the manifest.",
                           0, 0},
-    [COMMAND_BENCH] = {"bench", "step|decode|load -m DIR [options]", "time a step, the decoder or loading, as JSON",
+    [COMMAND_BENCH] = {"bench", "step|decode|load|picture -m DIR [options]", "time a step, the decoder or loading, as JSON",
                        "Median, smallest and largest of --runs; on a GPU by its own clock.", 1, 1},
     [COMMAND_VERIFY] = {"verify", "FILE.png [-m DIR] [options]", "render a picture again from the parameters that it carries",
                         "Says whether the pixels are equal, and what of program, device, libraries and kernels is not as\n"

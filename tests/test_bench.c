@@ -93,13 +93,19 @@ int main(void) {
     o.serve = false;
     free(run(o, NULL, ERR_DEVICE, "no mark", &e));
     o.what = "sleep";
-    free(run(o, NULL, ERR_USAGE, "bench: found \"sleep\", expected step, decode or load", &e));
+    free(run(o, NULL, ERR_USAGE, "bench: found \"sleep\", expected step, decode, load or picture", &e));
 
     o = (BenchOptions){.what = "step", .runs = 2, .warmup = 1, .device = "cpu"};
     text = run(o, NULL, OK, "", &e); /* the host's clock */
     j = first_line(text, &e);
     expect(real(j, "min") > 0 && real(j, "min") <= real(j, "value") && real(j, "value") <= real(j, "max"));
     expect(strstr(text, "\"clock\":\"host\"") != NULL);
+    json_free(j);
+    free(text);
+    o.what = "picture", o.warmup = 0;
+    text = run(o, NULL, OK, "", &e);
+    j = first_line(text, &e);
+    expect(real(j, "min") > 0 && real(j, "runs") == 2 && strstr(text, "\"unit\":\"ms\"") != NULL);
     json_free(j);
     free(text);
     o.what = "load";
