@@ -3,6 +3,7 @@
 #include "media/png.h"
 
 #include "core/file.h"
+#include "media/deflate.h"
 
 #include <limits.h>
 #include <setjmp.h>
@@ -40,6 +41,17 @@ static void block_free(void *p) {
     free(b);
 }
 
+/* For stb, whose own search for matches takes longer than all else between latents and file. */
+static unsigned char *pack(unsigned char *data, int n, int *length) {
+    size_t room = deflate_bound((size_t)n);
+    unsigned char *out = block_resize(NULL, room);
+    size_t size = room <= INT_MAX ? deflate_write(data, (size_t)n, out, room) : 0;
+    if (!size) longjmp(png_blocks->escape, 1);
+    *length = (int)size;
+    return out;
+}
+
+#define STBIW_ZLIB_COMPRESS(data, n, length, quality) pack(data, n, length)
 #define STBIW_MALLOC(size) block_resize(NULL, size)
 #define STBIW_REALLOC(p, size) block_resize(p, size)
 #define STBIW_FREE(p) block_free(p)
