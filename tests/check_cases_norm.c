@@ -419,14 +419,13 @@ static void make_qk_norm_rope_head(Case *c) {
                                        {1, 1, 1, 2},  {77, 12, 12, 64}, {64, 24, 24, 128}, {33, 8, 2, 128},
                                        {7, 3, 3, 30}, {5, 2, 1, 256},   {600, 1, 1, 128}};
     static const char *const FORMS[] = {"no rope", "interleaved", "halves", "halves, eager", "complex"};
-    enum { SIZES = 7, OLD = 7 * 6 * 4 }; /* from OLD on: two roundings of the norm, as Z-Image and Qwen3 have them */
+    enum { SIZES = 7, ROUND = 7 * 6 * 4 }; /* rounds: one rounding of the norm; two, as Z-Image and Qwen3 rotate, and plainly */
     ARGS(QkNormRopeHead);
     const int64_t *s = sizes[c->index % SIZES];
     DType t = c->index / SIZES % 2 ? BF16 : F32;
-    int index = c->index % OLD, rope = index / SIZES / 2 % 3, kind = (const int[]){0, 0, 1, 5}[index / SIZES / 6];
-    bool twice = c->index >= OLD;
-    if (twice && rope == ROPE_HALF) rope = ROPE_HALF_EAGER;
-    if (twice && rope == ROPE_INTERLEAVED) rope = ROPE_COMPLEX;
+    int index = c->index % ROUND, rope = index / SIZES / 2 % 3, kind = (const int[]){0, 0, 1, 5}[index / SIZES / 6];
+    bool twice = c->index >= ROUND, theirs = c->index / ROUND == 1;
+    if (theirs && rope) rope = rope == ROPE_HALF ? ROPE_HALF_EAGER : ROPE_COMPLEX;
     int64_t tokens = check_dim(c, s[0], 5), e = s[3];
     Layout lq = check_layout(c), ly = check_layout(c);
     check_label(c, "%s, %lldx%lld/%lldx%lld, %s%s, %s, %s to %s", dtype_name(t), (long long)tokens,
@@ -476,6 +475,6 @@ const CaseSet CHECK_NORM[] = {
     {OP_rmsnorm_scale, BASE_CASES * 3, make_rmsnorm_scale},
     {OP_residual_norm, BASE_CASES * 3, make_residual_norm},
     {OP_residual_norm_scale, BASE_CASES * 3, make_residual_norm_scale},
-    {OP_qk_norm_rope_head, 7 * 6 * 8, make_qk_norm_rope_head},
+    {OP_qk_norm_rope_head, 7 * 6 * 12, make_qk_norm_rope_head},
 };
 const int CHECK_NORM_COUNT = sizeof CHECK_NORM / sizeof *CHECK_NORM;

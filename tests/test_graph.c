@@ -207,6 +207,19 @@ static void test_truncation(void) {
     end(g, e);
 }
 
+/* Texts that are padded to one length share a graph, from their first step on. */
+static void test_buckets(void) {
+    static const char *const SHORT[] = {"a cat", "a red cat on a mat", "two cats"};
+    Pipeline *g, *e;
+    begin(ZIMAGE, 0, &g, &e);
+    for (int i = 0; i < 3; i++) both(g, e, job_of(SHORT[i], 0), !i, i ? STEPS : STEPS - 1);
+    Job job = job_of("a prompt of so many words that it needs another thirty-two places of text than the short one before it did", 0);
+    both(g, e, job, 1, STEPS - 1);
+    job.prompt = "a prompt of nearly as many words that it needs another thirty-two places of text than the short one before it";
+    both(g, e, job, 0, STEPS);
+    end(g, e);
+}
+
 static void test_epochs(void) {
     Pipeline *g, *e;
     begin(FLUX, 0, &g, &e);
@@ -586,6 +599,7 @@ int main(void) {
     test_policy();
     test_jobs();
     test_truncation();
+    test_buckets();
     test_epochs();
     test_residency();
     test_capture_fails();
