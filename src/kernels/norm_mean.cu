@@ -157,10 +157,12 @@ Status qk_norm_rope_head_cuda(Exec *x, const void *args) {
             !tensor_same_shape(*all[i], *all[i / 2 * 2]) || all[i]->shape[2] != a->yq.shape[2])
             return fail(x->error, ERR_MODEL, "qk_norm_rope_head: q, k and outputs must be [tokens, heads, head dim] of one dtype, "
                         "heads contiguous");
-    if (a->rope != ROPE_NONE && (a->yq.shape[2] % 2 || !a->cos.rank || !a->sin.rank || a->cos.stride[1] != 1 ||
-                                 a->sin.stride[1] != 1))
-        return fail(x->error, ERR_MODEL, "qk_norm_rope_head: RoPE needs an even head dimension and cos and sin tables with "
-                    "contiguous rows");
+    const Tensor *tables[] = {&a->cos, &a->sin};
+    for (int i = 0; i < 2 && a->rope != ROPE_NONE; i++)
+        if (tables[i]->rank != 2 || tables[i]->dtype != F32 || tables[i]->stride[1] != 1 || a->yk.shape[0] != a->yq.shape[0] ||
+            tables[i]->shape[0] != a->yq.shape[0] || 2 * tables[i]->shape[1] != a->yq.shape[2])
+            return fail(x->error, ERR_MODEL, "qk_norm_rope_head: RoPE needs F32 tables of [%lld, %lld / 2] with contiguous rows",
+                        (long long)a->yq.shape[0], (long long)a->yq.shape[2]);
     TRY(heads_chain(x, a, a->yq, a->q, a->wq));
     return heads_chain(x, a, a->yk, a->k, a->wk);
 }

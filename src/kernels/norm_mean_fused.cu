@@ -131,23 +131,25 @@ bool fits(const char *name, const Tensor &t, const Tensor &like, char *why, size
     return true;
 }
 
-bool fits_shape(const Tensor &y, char *why, size_t size) {
+bool fits_shape(const Tensor &y, const Tensor &w, char *why, size_t size) {
     int64_t cols = y.rank ? y.shape[y.rank - 1] : 0;
-    if (cols < VEC || cols % VEC || cols > MOST_COLS) REFUSE("rows of %lld, expected a multiple of %d up to %d", (long long)cols, VEC, MOST_COLS);
+    if (!w.rank) REFUSE("no weight");
+    if (cols < VEC || cols % VEC || cols > MOST_COLS)
+        REFUSE("rows of %lld, expected a multiple of %d up to %d", (long long)cols, VEC, MOST_COLS);
     if (rows_of(y) < LEAST_ROWS) REFUSE("%lld rows, expected at least %d", (long long)rows_of(y), LEAST_ROWS);
     return true;
 }
 
 bool rmsnorm_scale_accepts(const void *args, char *why, size_t size) {
     const RmsNormScale *a = (const RmsNormScale *)args;
-    return fits_shape(a->y, why, size) && fits("y", a->y, a->y, why, size) && fits("x", a->x, a->y, why, size) &&
+    return fits_shape(a->y, a->w, why, size) && fits("y", a->y, a->y, why, size) && fits("x", a->x, a->y, why, size) &&
            fits_one("w", a->w, a->y.shape[a->y.rank - 1], why, size) &&
            fits_one("scale", a->scale, a->y.shape[a->y.rank - 1], why, size);
 }
 
 bool residual_norm_accepts(const void *args, char *why, size_t size) {
     const ResidualNorm *a = (const ResidualNorm *)args;
-    return fits_shape(a->y, why, size) && fits("y", a->y, a->y, why, size) && fits("x", a->x, a->y, why, size) &&
+    return fits_shape(a->y, a->w, why, size) && fits("y", a->y, a->y, why, size) && fits("x", a->x, a->y, why, size) &&
            fits("residual", a->residual, a->y, why, size) && fits_one("w", a->w, a->y.shape[a->y.rank - 1], why, size) &&
            fits_one("gate", a->gate, a->y.shape[a->y.rank - 1], why, size);
 }
@@ -156,7 +158,7 @@ bool residual_norm_scale_accepts(const void *args, char *why, size_t size) {
     const ResidualNormScale *a = (const ResidualNormScale *)args;
     ResidualNorm first = {};
     first.y = a->y, first.residual = a->residual, first.x = a->x, first.w = a->w, first.gate = a->gate;
-    return residual_norm_accepts(&first, why, size) && fits("n", a->n, a->y, why, size) &&
+    return residual_norm_accepts(&first, why, size) && fits_shape(a->n, a->w_next, why, size) && fits("n", a->n, a->y, why, size) &&
            fits_one("w_next", a->w_next, a->y.shape[a->y.rank - 1], why, size) &&
            fits_one("scale", a->scale, a->y.shape[a->y.rank - 1], why, size);
 }

@@ -12,7 +12,6 @@ namespace {
 using namespace four;
 
 constexpr int THREADS = 256, WARPS = THREADS / 32;
-
 constexpr int HEAD = 128, TOGETHER = 6; /* heads of a warp */
 
 struct Heads {
