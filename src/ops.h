@@ -43,7 +43,6 @@ extern "C" {
     X(rmsnorm, RmsNorm, 1, 2, 0, 2, EXACT)                                                               \
     X(rmsnorm_scale, RmsNormScale, 1, 3, 0, 1, EXACT)                                                    \
     X(residual_norm, ResidualNorm, 1, 4, 0, 1, EXACT)                                                    \
-    X(residual_norm_scale, ResidualNormScale, 2, 6, 0, 1, EXACT)                                         \
     X(qk_norm_rope_head, QkNormRopeHead, 2, 6, 0, 3, EXACT)                                              \
     X(attention, Attention, 1, 3, 0, 2, BOUNDED)                                                         \
     X(attention_eager, AttentionEager, 1, 4, 0, 2, BOUNDED)                                              \
@@ -62,7 +61,8 @@ extern "C" {
     X(conv2d, Conv2d, 1, 3, 1, 6, BOUNDED)                                                               \
     X(upsample_conv, Conv2d, 1, 3, 1, 6, BOUNDED)                                                        \
     X(groupnorm, GroupNorm, 1, 4, 0, 2, BOUNDED)                                                         \
-    X(groupnorm_silu, GroupNorm, 1, 4, 0, 2, BOUNDED)
+    X(groupnorm_silu, GroupNorm, 1, 4, 0, 2, BOUNDED)                                                    \
+    X(residual_norm_scale, ResidualNormScale, 2, 6, 0, 1, EXACT)
 
 typedef enum OpId {
 #define X(name, args, no, ni, nw, ns, promise) OP_##name,

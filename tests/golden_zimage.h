@@ -23,7 +23,8 @@ static inline Status zimage_run_te(Golden *g, ZimageRig *r) {
     Tensor ids = golden_in(g, "ids_1", I32, t), y = exec_new(&g->x, t, r->te.c.hidden);
     if (ids.rank && g->ops.row_bits) { /* as such a table wants it: with padding behind, here of nonsense */
         Tensor padded = exec_new_as(&g->x, I32, t + 19);
-        for (int64_t i = 0; i < t + 19; i++) ((int32_t *)padded.data)[i] = i < t ? ((int32_t *)ids.data)[i] : (int32_t)(7 * i % 101);
+        int32_t *to = padded.data, *from = ids.data;
+        for (int64_t i = 0; i < t + 19; i++) to[i] = i < t ? from[i] : (int32_t)(7 * i % 101);
         ids = padded;
     }
     return ids.rank ? te_qwen3_encode(&r->te, &g->x, ids, y) : ERR_MODEL;

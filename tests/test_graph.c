@@ -213,7 +213,7 @@ static void test_buckets(void) {
     Pipeline *g, *e;
     begin(ZIMAGE, 0, &g, &e);
     for (int i = 0; i < 3; i++) both(g, e, job_of(SHORT[i], 0), !i, i ? STEPS : STEPS - 1);
-    Job job = job_of("a prompt of so many words that it needs another thirty-two places of text than the short one before it did", 0);
+    Job job = job_of("a prompt of so many words that it needs another thirty-two places of text than the short one before it", 0);
     both(g, e, job, 1, STEPS - 1);
     job.prompt = "a prompt of nearly as many words that it needs another thirty-two places of text than the short one before it";
     both(g, e, job, 0, STEPS);

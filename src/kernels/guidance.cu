@@ -73,7 +73,8 @@ __global__ void __launch_bounds__(THREADS)
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= w.rows * w.cols) return;
     int64_t row = i / w.cols, col = i - row * w.cols;
-    ((float *)y.data)[rows::offset(y, w, row) + col * y.last] = ((const float *)x.data)[rows::offset(x, w, row) + col * x.last] * by;
+    float v = ((const float *)x.data)[rows::offset(x, w, row) + col * x.last];
+    ((float *)y.data)[rows::offset(y, w, row) + col * y.last] = v * by;
 }
 
 size_t norm_limit_scratch(const Exec *x, const void *args) {

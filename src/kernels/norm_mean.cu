@@ -155,8 +155,8 @@ Status qk_norm_rope_head_cuda(Exec *x, const void *args) {
     for (int i = 0; i < 4; i++)
         if (all[i]->rank != 3 || all[i]->dtype != a->yq.dtype || all[i]->stride[2] != 1 ||
             !tensor_same_shape(*all[i], *all[i / 2 * 2]) || all[i]->shape[2] != a->yq.shape[2])
-            return fail(x->error, ERR_MODEL, "qk_norm_rope_head: q, k and outputs must be [tokens, heads, head dim] of one dtype, "
-                        "heads contiguous");
+            return fail(x->error, ERR_MODEL, "qk_norm_rope_head: q, k and outputs must be [tokens, heads, head dim] of one "
+                        "dtype, heads contiguous");
     const Tensor *tables[] = {&a->cos, &a->sin};
     for (int i = 0; i < 2 && a->rope != ROPE_NONE; i++)
         if (tables[i]->rank != 2 || tables[i]->dtype != F32 || tables[i]->stride[1] != 1 || a->yk.shape[0] != a->yq.shape[0] ||

@@ -158,7 +158,8 @@ bool residual_norm_scale_accepts(const void *args, char *why, size_t size) {
     const ResidualNormScale *a = (const ResidualNormScale *)args;
     ResidualNorm first = {};
     first.y = a->y, first.residual = a->residual, first.x = a->x, first.w = a->w, first.gate = a->gate;
-    return residual_norm_accepts(&first, why, size) && fits_shape(a->n, a->w_next, why, size) && fits("n", a->n, a->y, why, size) &&
+    return residual_norm_accepts(&first, why, size) && fits_shape(a->n, a->w_next, why, size) &&
+           fits("n", a->n, a->y, why, size) &&
            fits_one("w_next", a->w_next, a->y.shape[a->y.rank - 1], why, size) &&
            fits_one("scale", a->scale, a->y.shape[a->y.rank - 1], why, size);
 }

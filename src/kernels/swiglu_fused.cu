@@ -38,7 +38,8 @@ bool swiglu_accepts(const void *args, char *why, size_t size) {
     Row row;
     if (a->kind != ACT_SILU) REFUSE("activation %d, expected SiLU", (int)a->kind);
     for (const Tensor *t : all)
-        if (!t->rank || t->dtype != BF16 || !tensor_same_shape(*t, a->y) || t->shape[t->rank - 1] % WIDE || !regular(*t, WIDE, &row))
+        if (!t->rank || t->dtype != BF16 || !tensor_same_shape(*t, a->y) || t->shape[t->rank - 1] % WIDE ||
+            !regular(*t, WIDE, &row))
             REFUSE("not BF16 rows of one distance, aligned to %d elements", WIDE);
     return true;
 }
