@@ -34,6 +34,8 @@ NEEDED   := libcjson-dev:libcjson libstb-dev:stb libutf8proc-dev:libutf8proc \
 PKGS     := libcjson stb libutf8proc openblas libjpeg libexif
 AVPKGS   := libavformat libavcodec libswscale libswresample libavutil
 
+COMMA   := ,
+SPACE   := $(subst ,, )
 # A folder that travels carries no libstdc++: cuDNN there wants that machine's own, perhaps newer.
 LIBCXX  := $(if $(filter portable-objects,$(VARIANT)),-l:libstdc++.a,-lstdc++)
 ifeq ($(CUDA),1)
@@ -47,6 +49,8 @@ CUDA_ARCH := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>
 endif
 CUDA_CODE := $(foreach a,$(patsubst 90,90a,$(or $(CUDA_ARCH),90 80)),-gencode arch=compute_$a,code=sm_$a) \
              $(if $(CUDA_ARCH),,-gencode arch=compute_80,code=compute_80)
+# The same as sm_90a,sm_80,compute_80: for the line that says what this build has no code for (core/device_code.h).
+CUFLAGS   += -DDEVICE_CODE=$(subst $(SPACE),$(COMMA),$(patsubst code=%,%,$(filter code=%,$(subst $(COMMA), ,$(CUDA_CODE)))))
 endif
 BUILD   := build/$(VARIANT)
 WARN    := -Wall -Wextra -Werror -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
@@ -104,7 +108,7 @@ $(BUILD)/%.cu.o: %.cu $(BUILD)/flags | $(BUILD)/packages
 
 # checkop: the harness, its model and the case generators; it needs the ops alone.
 CHECKOBJ := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/check*.c))) \
-            $(filter $(BUILD)/src/ops.o $(BUILD)/src/core/% $(BUILD)/src/kernels/%,$(LIBOBJ))
+            $(filter $(BUILD)/src/ops.o $(BUILD)/src/opcost.o $(BUILD)/src/core/% $(BUILD)/src/kernels/%,$(LIBOBJ))
 $(BUILD)/tests/checkop: $(CHECKOBJ)
 	@echo "  LD  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS)

@@ -3,12 +3,13 @@
 #
 #   scripts/check_gpu.sh OUT [BIN]     BIN: folder with ditto and tests/checkop (default build/portable)
 #
-# ONLY=checkop or ONLY=parity runs one half; MODELS="flux zimage" says whose parity. WIDE=1 adds a run at the models' own
-# widths with random weights, FULL=1 one at full size (FLUX.1-dev: 33 GB on disk, 60 GB of memory, streamed through less
-# device memory too; Z-Image-Turbo: 33 GB on disk, ZDISK=bf16: 21). Either is deleted before the next is written.
-# Writes OUT/checkop.txt (every op of the CUDA table), OUT/parity.txt (runs against diffusers on the same GPU, stage
-# by stage; skipped by name when diffusers is missing) and prints a summary. Libraries are PyTorch's own copies, so
-# that both sides call the same ones.
+# ONLY=checkop, bench, torch or parity runs one of them; MODELS="flux zimage" says whose parity. WIDE=1 adds a run at the
+# models' own widths with random weights, FULL=1 one at full size (FLUX.1-dev: 33 GB on disk, 60 GB of memory, streamed
+# through less device memory too; Z-Image-Turbo: 33 GB on disk, ZDISK=bf16: 21). Either is deleted before the next is written.
+# Writes OUT/checkop.txt (every op of the CUDA table), OUT/checkop-bench.txt (how long each takes at the models' shapes),
+# OUT/ops-vs-torch.txt (its ops against eager PyTorch's), OUT/parity.txt (runs against diffusers on the same GPU, stage by
+# stage; skipped by name when diffusers is missing) and prints a summary. Libraries are PyTorch's own copies, so that both
+# sides call the same ones.
 set -u
 out=$1 bin=${2:-build/portable}
 mkdir -p "$out"
@@ -26,6 +27,14 @@ head() {
     echo "# commit ${COMMIT:-unknown}"
 }
 [ "${ONLY:-checkop}" = checkop ] && { head; timeout "${CHECKOP_SECONDS:-200}" "$bin/tests/checkop" --backend cuda ${CHECKOP_ARGS:-}; } >"$out/checkop.txt" 2>&1
+[ "${ONLY:-bench}" = bench ] && { head; timeout "${BENCH_SECONDS:-300}" "$bin/tests/checkop" --bench --backend cuda ${BENCH_ARGS:-}; } >"$out/checkop-bench.txt" 2>&1
+[ "${ONLY:-torch}" = torch ] && {
+    head
+    python3 scripts/compare_ops.py --checkop "$bin/tests/checkop" ${TORCH_ARGS:-}
+    [ -n "${TORCH_ARGS:-}" ] || python3 scripts/compare_ops.py --checkop "$bin/tests/checkop" --small --f32
+} >"$out/ops-vs-torch.txt" 2>&1
+[ "${ONLY:-}" = torch ] && cat "$out/ops-vs-torch.txt"
+[ "${ONLY:-}" = bench ] && cat "$out/checkop-bench.txt"
 if [ -f "$out/checkop.txt" ]; then
     grep -E '^FAIL' "$out/checkop.txt" | sed -n 1,40p
     sed -n '$p' "$out/checkop.txt"

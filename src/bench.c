@@ -6,7 +6,9 @@
 #include "core/clock.h"
 #include "core/device.h"
 #include "graph.h"
+#include "kernels/tune_cuda.h"
 #include "media/png.h"
+#include "optimes.h"
 #include "profile.h"
 
 #include <cjson/cJSON.h>
@@ -15,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(BENCH_MOST + BENCH_WARMUP + 1 <= DEVICE_MARKS, "every step of a run needs a mark");
+_Static_assert(BENCH_MOST + BENCH_WARMUP + 1 <= DEVICE_PHASE_MARKS, "every step of a run needs a mark");
 
 static const char PROMPT[] = "a lighthouse at dusk, waves breaking below, the beam cutting through mist";
 
@@ -26,8 +28,10 @@ typedef struct Bench {
     Job job;
     const char *phase;           /* whose progress is marked */
     int marks;
-    double clock[DEVICE_MARKS];  /* of the host, where the device has no marks */
+    double clock[DEVICE_PHASE_MARKS];  /* of the host, where the device has no marks */
     Error mark_error;
+    OpTimes *ops;                /* NULL: not taken */
+    int skip;                    /* marks of the phase before ops are timed; -1: never */
     double value[BENCH_MOST];    /* seconds */
     size_t bytes;                /* load */
     uint64_t replayed;           /* steps of the last picture that came out of a graph */
@@ -37,8 +41,9 @@ typedef struct Bench {
 
 static void mark(void *user, const char *phase, int done, int total) {
     Bench *b = user;
-    (void)done, (void)total;
-    if (strcmp(phase, b->phase) || b->marks == DEVICE_MARKS || b->mark_error.code != OK) return;
+    bool ours = !strcmp(phase, b->phase);
+    if (b->ops) optimes_phase(b->ops, ours && b->skip >= 0 && done >= b->skip && done < total ? b->phase : NULL);
+    if (!ours || b->marks == DEVICE_PHASE_MARKS || b->mark_error.code != OK) return;
     if (b->device->mark) b->device->mark(b->device, b->marks, &b->mark_error);
     b->clock[b->marks++] = clock_now();
 }
@@ -68,6 +73,7 @@ static Status picture(Bench *b, const char *phase, int steps, Error *e) {
 /* --- the phases: runs values into b->value --- */
 
 static Status step(Bench *b, int warmup, int runs, Error *e) {
+    b->skip = warmup;
     TRY(picture(b, "denoise", warmup + runs, e));
     if (b->marks != warmup + runs + 1) return fail(e, ERR_MODEL, "bench step: %d marks for %d steps", b->marks, warmup + runs);
     for (int i = 0; i < runs; i++) TRY(between(b, warmup + i, &b->value[i], e));
@@ -76,6 +82,7 @@ static Status step(Bench *b, int warmup, int runs, Error *e) {
 
 static Status decode(Bench *b, int warmup, int runs, Error *e) {
     for (int i = -warmup; i < runs; i++) {
+        b->skip = i >= 0 ? 0 : -1;
         TRY(picture(b, "decode", 1, e));
         if (b->marks != 2) return fail(e, ERR_MODEL, "bench decode: %d marks for one picture", b->marks);
         if (i >= 0) TRY(between(b, 0, &b->value[i], e));
@@ -158,6 +165,7 @@ static Status print(Bench *b, const Phase *phase, FILE *out, Error *e) {
     cJSON_AddNumberToObject(o, "cublas", p.cublas);
     cJSON_AddNumberToObject(o, "cudnn", p.cudnn);
     cJSON_AddItemToObject(o, "values", values);
+    if (b->ops) cJSON_AddItemToObject(o, "ops", optimes_json(b->ops));
     char *text = cJSON_PrintUnformatted(o);
     cJSON_Delete(o);
     if (!text) return fail(e, ERR_MEMORY, "out of memory");
@@ -169,7 +177,12 @@ static Status print(Bench *b, const Phase *phase, FILE *out, Error *e) {
 /* --- */
 
 static Status measure(Bench *b, const Phase *phase, FILE *out, Error *e) {
+    if (b->ops) optimes_forget(b->ops);
     TRY(phase->run(b, b->o->warmup, b->o->runs, e));
+    if (b->ops) {
+        TRY(optimes_collect(b->ops, e));
+        optimes_print(b->ops, b->o->runs, b->o->err);
+    }
     return print(b, phase, out, e);
 }
 
@@ -182,24 +195,78 @@ static Status serve(Bench *b, const Phase *phase, FILE *in, FILE *out, Error *e)
     return OK;
 }
 
+/* --- tuning --- */
+
+static Status print_product(const TuneResult *r, FILE *out, Error *e) {
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "product", r->label);
+    cJSON_AddNumberToObject(o, "candidates", r->candidates);
+    cJSON_AddNumberToObject(o, "first_us", r->first);
+    cJSON_AddNumberToObject(o, "best_us", r->best);
+    cJSON_AddBoolToObject(o, "kept", r->kept);
+    char *text = cJSON_PrintUnformatted(o);
+    cJSON_Delete(o);
+    if (!text) return fail(e, ERR_MEMORY, "out of memory");
+    fprintf(out, "%s\n", text);
+    free(text);
+    return OK;
+}
+
+/* The products are tried where a picture meets them, each once. */
+static Status tune(Bench *b, FILE *out, Error *e) {
+    int count, kept = 0;
+    TRY(picture(b, "denoise", 1, e));
+    const TuneResult *r = tune_cuda_results(pipeline_facts(b->pipeline).cuda, &count);
+    for (int i = 0; i < count; i++) {
+        kept += r[i].kept;
+        TRY(print_product(&r[i], out, e));
+    }
+    TRY(pipeline_save_tuned(b->pipeline, e));
+    fprintf(b->o->err, "%d products tried, %d have a faster algorithm of the same bits: %s\n", count, kept, b->o->tuned);
+    return fflush(out) ? fail(e, ERR_IO, "standard output: cannot write: %s", strerror(errno)) : OK;
+}
+
+static void say_note(const Bench *b) {
+    const char *note = pipeline_facts(b->pipeline).tuned_note;
+    if (*note && !b->o->tune) fprintf(b->o->err, "note: %s\n", note);
+}
+
 Status bench_run(const BenchOptions *o, FILE *in, FILE *out, Error *e) {
     const Phase *phase = NULL;
     for (size_t i = 0; i < sizeof PHASES / sizeof *PHASES; i++)
-        if (!strcmp(o->what, PHASES[i].name)) phase = &PHASES[i];
-    if (!phase) return fail(e, ERR_USAGE, "bench: found \"%s\", expected step, decode, load or picture", o->what);
+        if (o->what && !strcmp(o->what, PHASES[i].name)) phase = &PHASES[i];
+    if (!phase && o->what)
+        return fail(e, ERR_USAGE, "bench: found \"%s\", expected step, decode, load or picture", o->what);
+    if (!phase != o->tune) return fail(e, ERR_USAGE, "bench: expected either step, decode, load or picture, or --tune");
+    if (o->tune && (o->profile || o->serve)) return fail(e, ERR_USAGE, "bench --tune: times no phase, --%s does not go with it",
+                                                         o->profile ? "profile" : "serve");
+    if (phase && o->profile && phase->run == load)
+        return fail(e, ERR_USAGE, "bench load: runs no ops, there is nothing to profile");
     Bench *b = calloc(1, sizeof *b);
     if (!b) return fail(e, ERR_MEMORY, "out of memory");
+    Status status = o->profile ? optimes_open(&b->ops, e) : OK;
     b->o = o;
     b->job = (Job){.prompt = PROMPT, .width = o->width, .height = o->height, .seed = 1, .quality = o->quality,
                    .families = o->families};
-    PipelineOptions open = {.model = o->folder, .device = o->device, .dtype = o->dtype, .vram = o->vram, .on = o->on,
-                            .no_graphs = o->no_graphs, .interrupted = o->interrupted};
-    Status status = pipeline_open(&open, &b->pipeline, e);
+    PipelineOptions open = {.model = o->folder,
+                            .device = o->device,
+                            .dtype = o->dtype,
+                            .vram = o->vram,
+                            .on = o->on,
+                            .no_graphs = o->no_graphs,
+                            .tuned = o->tuned,
+                            .tune = o->tune,
+                            .timer = b->ops ? optimes_timer(b->ops) : NULL,
+                            .interrupted = o->interrupted};
+    if (status == OK) status = pipeline_open(&open, &b->pipeline, e);
     if (status == OK) status = pipeline_resolve(b->pipeline, &b->job, e);
     b->steps = b->job.steps;
     if (status == OK) b->device = pipeline_facts(b->pipeline).device;
-    if (status == OK) status = o->serve ? serve(b, phase, in, out, e) : measure(b, phase, out, e);
+    if (status == OK) say_note(b);
+    if (status == OK && o->tune) status = tune(b, out, e);
+    else if (status == OK) status = o->serve ? serve(b, phase, in, out, e) : measure(b, phase, out, e);
     pipeline_close(b->pipeline);
+    optimes_close(b->ops);
     free(b);
     return status;
 }

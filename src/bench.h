@@ -4,7 +4,9 @@
  *   decode  from the last latents to the picture's bytes on the host
  *   load    the transformer's weights from their files (page cache) to the device
  *   picture from a new prompt to the bytes of the PNG on the host, the model's own number of steps; by the host's clock
+ * --tune: instead of timing, tries other algorithms for the products of one picture (kernels/tune_cuda.h).
  * Not a judge: scripts/bench.sh sets the numbers beside the reference's.
+ * With `profile` ops are timed one by one too, in the runs that count; the phase then takes longer by the marks.
  * Easy to get wrong: a GPU that is busy runs at another clock than one that just woke up; hence the warm-up runs, and
  * `serve`, with which another program can alternate its own runs with these. */
 #ifndef BENCH_H
@@ -17,7 +19,7 @@
 enum { BENCH_MOST = 200, BENCH_WARMUP = 50 }; /* runs, and those before them that do not count */
 
 typedef struct BenchOptions {
-    const char *what;
+    const char *what;            /* NULL: none given */
     const char *folder, *device; /* as PipelineOptions */
     DType dtype;
     size_t vram;
@@ -27,6 +29,10 @@ typedef struct BenchOptions {
     int width, height;           /* 0: the model's */
     int runs, warmup;
     bool serve;
+    bool profile;                /* times of the ops too (optimes.h), as a table on err */
+    FILE *err;                   /* for people */
+    const char *tuned;           /* as PipelineOptions */
+    bool tune;                   /* bench_tune, not a phase */
     struct Device *on;           /* as PipelineOptions */
     const volatile int *interrupted;
 } BenchOptions;

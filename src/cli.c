@@ -352,6 +352,8 @@ Status cli_parse(int argc, char *const *argv, Cli *cli, Error *e) {
 void cli_free(Cli *cli) {
     for (int i = 0; i < cli->inject_count; i++) free((void *)(uintptr_t)cli->inject[i].name);
     cli->inject_count = 0;
+    free(cli->tuned_file);
+    cli->tuned_file = NULL;
 }
 
 /* --- help --- */

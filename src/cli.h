@@ -54,6 +54,8 @@ typedef struct Cli {
     Quality quality;
     const char *families;                          /* NULL: all that the quality has */
     bool dry_run, no_metadata, overwrite, json, explain, sync, no_graphs;
+    bool profile, tuned;           /* generate, bench */
+    char *tuned_file;              /* of --tuned and --tune: not parsed, main.c finds it; malloc'd */
     int verbosity;                 /* -1 quiet, 0, 1 verbose */
     Inject inject[CLI_MAX_INJECT]; /* .name is malloc'd (cli_free), .file points into argv */
     int inject_count;
@@ -68,7 +70,7 @@ typedef struct Cli {
     bool record;
     /* bench; it takes model, width, height, device, dtype and vram too */
     int runs, warmup;
-    bool serve;
+    bool serve, tune;
     /* noise; it takes model, width, height, seed, dtype, output, overwrite and json too */
     int64_t shape[TENSOR_MAX_RANK];
     int shape_rank; /* 0: not given */

@@ -8,6 +8,7 @@
 #include "media/png.h"
 #include "meta.h"
 #include "names.h"
+#include "optimes.h"
 #include "profile.h"
 #include "progress.h"
 #include "report.h"
@@ -28,6 +29,7 @@ typedef struct Run {
     FILE *out, *err;
     ProgressLine line;
     ReportPicture *done; /* [names.count], for --report */
+    OpTimes *ops;        /* --profile; NULL without */
     double start, opened; /* monotonic seconds */
     const volatile int *interrupted;
 } Run;
@@ -148,6 +150,13 @@ static void say_families(const Run *r, const Media *m, bool first) {
     }
 }
 
+/* Phases as the pipeline reports them: "text", "denoise", "decode". */
+static void on_step(void *user, const char *phase, int done, int total) {
+    Run *r = user;
+    if (r->ops) optimes_phase(r->ops, phase);
+    progress_step(&r->line, phase, done, total);
+}
+
 static Status one_picture(Run *r, int k, Error *e) {
     Job job = r->job;
     job.seed += (uint64_t)k;
@@ -155,7 +164,7 @@ static Status one_picture(Run *r, int k, Error *e) {
     if (r->names.count > 1) snprintf(label, sizeof label, "%d/%d ", k + 1, r->names.count);
     r->line.label = label;
     r->line.phase[0] = 0;
-    Progress progress = {progress_step, &r->line};
+    Progress progress = {on_step, r};
     Media media = {0};
     double start = clock_now();
     Status status = pipeline_render(r->pipeline, &job, &progress, &media, e);
@@ -204,6 +213,8 @@ static void say_what(const Run *r) {
         fprintf(r->err, "note: the negative prompt has no effect; it needs a larger --cfg-scale\n");
     if (r->cli->vram && !strcmp(pipeline_device(r->pipeline), "cpu"))
         fprintf(r->err, "note: --vram has no effect on the cpu, where weights stay in their files\n");
+    const char *note = pipeline_facts(r->pipeline).tuned_note;
+    if (*note) fprintf(r->err, "note: %s\n", note);
     if (r->cli->sync && !strcmp(pipeline_device(r->pipeline), "cpu"))
         fprintf(r->err, "note: --sync has no effect on the cpu, where every operation ends before the next begins\n");
 }
@@ -213,7 +224,8 @@ static Status write_report(const Run *r, Error *e) {
                      .open = r->opened - r->start,
                      .all = clock_now() - r->start,
                      .picture = r->done,
-                     .count = r->names.count};
+                     .count = r->names.count,
+                     .ops = r->ops};
     char *text;
     TRY(report_json(&report, r->pipeline, &text, e));
     size_t size = strlen(text);
@@ -240,6 +252,10 @@ static Status run(Run *r, Error *e) {
     r->done = calloc((size_t)r->names.count, sizeof *r->done);
     if (!r->done) return fail(e, ERR_MEMORY, "out of memory for %d pictures", r->names.count);
     for (int k = 0; k < r->names.count; k++) TRY(one_picture(r, k, e));
+    if (r->ops) {
+        TRY(optimes_collect(r->ops, e));
+        optimes_print(r->ops, r->names.count, r->err);
+    }
     if (cli->explain) TRY(report_explain(r->pipeline, r->err, e));
     return cli->report ? write_report(r, e) : OK;
 }
@@ -251,18 +267,27 @@ Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bo
                             .terminal = terminal,
                             .verbose = cli->verbosity > 0,
                             .label = ""};
+    if (cli->profile && cli->dry_run) return fail(e, ERR_USAGE, "--profile times what runs; --dry-run runs nothing");
     if (!cli->seed_given) TRY(rng_random_seed(&r.job.seed, e));
     if (cli->json && cli->output && cli_utf8_fault(cli->output) >= 0)
         return fail(e, ERR_USAGE,
                     "--json: the name given to --output is not valid UTF-8, which JSON requires");
-    PipelineOptions options = {
-        .model = folder, .device = cli->device, .dtype = cli->dtype, .vram = cli->vram, .sync = cli->sync,
-        .no_graphs = cli->no_graphs, .interrupted = interrupted};
+    if (cli->profile) TRY(optimes_open(&r.ops, e));
+    PipelineOptions options = {.model = folder,
+                               .device = cli->device,
+                               .dtype = cli->dtype,
+                               .vram = cli->vram,
+                               .sync = cli->sync,
+                               .no_graphs = cli->no_graphs,
+                               .tuned = cli->tuned_file,
+                               .timer = r.ops ? optimes_timer(r.ops) : NULL,
+                               .interrupted = interrupted};
     Status status = pipeline_open(&options, &r.pipeline, e);
     r.opened = clock_now();
     if (status == OK) status = run(&r, e);
     free(r.done);
     names_free(&r.names);
     if (r.pipeline) pipeline_close(r.pipeline);
+    optimes_close(r.ops);
     return status;
 }

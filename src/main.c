@@ -83,6 +83,20 @@ static Status model_folder(const char *model, char **folder, Error *e) {
     return hub_resolve(&env, model, folder, e);
 }
 
+/* Where tuned products are kept; only when something asks for it. */
+static Status find_tuned(Cli *cli, Error *e) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (!cli->tuned && !cli->tune) return OK;
+    bool said = cache && cache[0] == '/';
+    if (!said && !(home && home[0]))
+        return fail(e, ERR_USAGE, "%s: neither XDG_CACHE_HOME nor HOME says where the file is", cli->tune ? "--tune" : "--tuned");
+    if (asprintf(&cli->tuned_file, "%s%s/ditto/tuned.tsv", said ? cache : home, said ? "" : "/.cache") < 0) {
+        cli->tuned_file = NULL;
+        return fail(e, ERR_MEMORY, "out of memory");
+    }
+    return OK;
+}
+
 static Status generate(const Cli *cli, Error *e) {
     catch_signals(); /* the others run with the system's defaults: they keep no partial file */
     char *folder = NULL;
@@ -145,7 +159,7 @@ static Status selftest(const Cli *cli, Error *e) {
 static Status bench(const Cli *cli, Error *e) {
     char *folder = NULL;
     TRY(model_folder(cli->model, &folder, e));
-    BenchOptions options = {.what = cli->args[0],
+    BenchOptions options = {.what = cli->arg_count ? cli->args[0] : NULL,
                             .folder = folder,
                             .device = cli->device,
                             .dtype = cli->dtype,
@@ -158,6 +172,10 @@ static Status bench(const Cli *cli, Error *e) {
                             .runs = cli->runs,
                             .warmup = cli->warmup,
                             .serve = cli->serve,
+                            .profile = cli->profile,
+                            .tuned = cli->tuned_file,
+                            .tune = cli->tune,
+                            .err = stderr,
                             .interrupted = &interrupted};
     Status status = bench_run(&options, stdin, stdout, e);
     free(folder);
@@ -259,7 +277,7 @@ int main(int argc, char **argv) {
             cli_help_all(stdout);
         else if (cli.help)
             cli_help(cli.command, stdout);
-        else
+        else if ((status = find_tuned(&cli, &e)) == OK)
             status = dispatch(&cli, &e);
     }
     cli_free(&cli);

@@ -65,7 +65,7 @@ static uint64_t mix_tensor(uint64_t h, const Tensor *t) {
     return mix(h, sum);
 }
 
-static const struct Weight *weight_of(OpId op, const void *args, int i) {
+const struct Weight *ops_weight(OpId op, const void *args, int i) {
     const char *at = (const char *)args + (size_t)(INFO[op].outputs + INFO[op].inputs) * sizeof(Tensor);
     const struct Weight *w;
     memcpy(&w, at + (size_t)i * sizeof w, sizeof w);
@@ -81,7 +81,7 @@ uint64_t ops_signature(OpId op, const void *args) {
         h = mix(h, ((uintptr_t)t[i].data & 15) == 0);
     }
     for (int i = 0; i < info->weights; i++) {
-        const struct Weight *w = weight_of(op, args, i);
+        const struct Weight *w = ops_weight(op, args, i);
         h = mix(h, w != NULL);
         if (!w) continue;
         h = mix_tensor(h, &w->w);
@@ -220,7 +220,9 @@ Status exec_blame(Exec *x, Status s) {
 
 /* An implementation and, with x->sync, the end of what it launched. */
 static Status launch(Exec *x, const Call *call, const void *args) {
+    if (x->timer) TRY(x->timer->begin(x->timer, x));
     if (call->impl->run(x, args) != OK) return exec_blame(x, x->error ? x->error->code : ERR_DEVICE);
+    if (x->timer) TRY(x->timer->end(x->timer, x, call, args));
     x->last = 1 + (int)call->op;
     if (!x->sync || !x->device->sync || x->device->sync(x->device, x->error) == OK) return OK;
     return because(x->error, "%s", INFO[call->op].name);
@@ -262,7 +264,7 @@ uint64_t op_digest(uint64_t h, const Exec *x, const Call *call, const void *args
                    fold((uintptr_t)x->calls ^ ODD[2], ((uintptr_t)x->scratch->base + x->scratch->used) ^ ODD[3]);
     for (int i = 0; i < n; i++) sum += place(i, t[i].data);
     for (int i = 0; i < info->weights; i++) {
-        const struct Weight *w = weight_of(call->op, args, i);
+        const struct Weight *w = ops_weight(call->op, args, i);
         const void *all[] = {w ? w->w.data : NULL, w ? w->bias.data : NULL, w ? w->scale.data : NULL, w ? w->lora : NULL};
         for (int k = 0; k < 4; k++) sum += place(n + 4 * i + k, all[k]);
     }

@@ -132,6 +132,7 @@ void calls_settle(Calls *calls, bool ran);         /* ends a rehearsal: what it 
 
 /* The signature of a call: one for all calls that resolve alike on one table. */
 uint64_t ops_signature(OpId op, const void *args);
+const struct Weight *ops_weight(OpId op, const void *args, int i); /* the i-th weight of a call, or NULL */
 enum { OPS_ARGS = 1024 };                  /* no args struct is larger */
 size_t ops_args_size(OpId op);
 const Impl *ops_reference(const Ops *ops, OpId op); /* NULL when the table lacks the op */
@@ -154,6 +155,12 @@ typedef struct FirstSight {
 typedef struct Rehearsal {
     Status (*see)(struct Rehearsal *r, Exec *x, Call *call, const void *args);
 } Rehearsal;
+
+/* Brackets every run of an op, without waiting for it (optimes.h). Nothing may be captured while there is one. */
+typedef struct OpTimer {
+    Status (*begin)(struct OpTimer *t, Exec *x);
+    Status (*end)(struct OpTimer *t, Exec *x, const Call *call, const void *args);
+} OpTimer;
 
 /* Called with named intermediate tensors: dumps, tests. NULL most of the time. */
 typedef struct Tap {
@@ -183,6 +190,7 @@ struct Exec {
     Recorder *recorder;        /* dry runs only */
     FirstSight *first;         /* NULL: every variant is trusted */
     Rehearsal *rehearsal;      /* NULL: calls are run */
+    OpTimer *timer;            /* NULL most of the time */
     const char *site;          /* name of the next call's place; op_run takes it */
     const volatile int *interrupted; /* set by the signal handler; checked between ops */
 };

@@ -13,6 +13,7 @@
 #include "job.h"
 #include "kernels/cuda.h"
 #include "kernels/cuda_prepare.h"
+#include "kernels/tune_cuda.h"
 #include "kernels/unary.h"
 #include "media/image.h"
 #include "media/resize.h"
@@ -37,6 +38,8 @@ struct Pipeline {
     Arena work, scratch;
     Plan plan; /* of the last picture, when planned */
     bool planned, sync;
+    OpTimer *timer;
+    char *tuned, tuned_note[600];
     const Family *families;
     int family_count;
     Gate gate;
@@ -60,6 +63,7 @@ void pipeline_close(Pipeline *p) {
     cuda_close(p->cuda);
     device_cuda_close(&p->own);
     free(p->folder);
+    free(p->tuned);
     free(p);
 }
 
@@ -103,6 +107,20 @@ static Status open_device(Pipeline *p, const char *name, Error *e) {
     return OK;
 }
 
+static Status open_tuned(Pipeline *p, const PipelineOptions *options, Error *e) {
+    if (!options->tuned) return OK;
+    if (!p->cuda && options->tune) return fail(e, ERR_USAGE, "--tune: products are tuned on a GPU; this is the cpu");
+    if (!p->cuda) {
+        snprintf(p->tuned_note, sizeof p->tuned_note, "--tuned has no effect on the cpu");
+        return OK;
+    }
+    p->tuned = strdup(options->tuned);
+    if (!p->tuned) return fail(e, ERR_MEMORY, "out of memory");
+    return tune_cuda_open(p->cuda, options->tune ? TUNE_TRY : TUNE_USE, p->tuned, p->tuned_note, sizeof p->tuned_note, e);
+}
+
+Status pipeline_save_tuned(const Pipeline *p, Error *e) { return tune_cuda_save(p->cuda, p->tuned, e); }
+
 /* What the user would call the model: the folder's own name, or NAME of a hub snapshot, .../models--OWNER--NAME/
  * snapshots/HASH. Names say more than shapes: a re-tuned FLUX.1 is not FLUX.1-dev. */
 static void name_model(Pipeline *p) {
@@ -124,6 +142,7 @@ Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e) {
     p->interrupted = options->interrupted;
     p->vram = options->vram;
     p->sync = options->sync;
+    p->timer = options->timer;
     p->device = options->on;
     p->host = device_cpu();
     gate_open(&p->gate);
@@ -133,10 +152,11 @@ Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e) {
     if (s == OK) {
         p->pool.device = p->device;
         p->room = p->device->room(p->device);
-        graphs_open(&p->graphs, p->device, !options->no_graphs);
+        graphs_open(&p->graphs, p->device, !options->no_graphs && !options->timer);
     }
     if (s == OK) s = open_model(p, options->dtype == DTYPE_NONE ? BF16 : options->dtype, e);
     if (s == OK) name_model(p);
+    if (s == OK) s = open_tuned(p, options, e);
     if (s == OK) p->families = registry_families(p->cuda != NULL, &p->family_count);
     if (options->families) p->families = options->families, p->family_count = options->family_count;
     if (s != OK) pipeline_close(p);
@@ -152,7 +172,8 @@ Status pipeline_profile(const Pipeline *p, Profile *out, Error *e) {
 }
 PipelineFacts pipeline_facts(const Pipeline *p) {
     return (PipelineFacts){.model = p->model, .device = p->device, .work = &p->work, .scratch = &p->scratch,
-                           .pool = &p->pool, .graphs = &p->graphs, .plan = p->planned ? &p->plan : NULL};
+                           .pool = &p->pool, .graphs = &p->graphs, .plan = p->planned ? &p->plan : NULL, .cuda = p->cuda,
+                           .tuned_note = p->tuned_note};
 }
 
 static Status resolve_image(const Pipeline *p, Job *job, Error *e) {
@@ -467,7 +488,7 @@ static Status render(Pipeline *p, const Job *job, Stages *stages, Prepared *r, c
     if (p->cuda) prepare_plans(p, r);
     out->seconds_plan = clock_now() - start;
     Exec x = {.device = p->device, .work = &p->work, .scratch = &p->scratch, .error = e, .unary = &p->unary, .cuda = p->cuda,
-              .sync = p->sync, .first = &p->gate.base, .interrupted = p->interrupted};
+              .sync = p->sync, .first = &p->gate.base, .timer = p->timer, .interrupted = p->interrupted};
     TRY(job_run(p->model, &x, &r->run, progress, out));
     return stages_check_used(stages, e);
 }

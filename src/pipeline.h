@@ -27,6 +27,9 @@ typedef struct PipelineOptions {
     const struct Family *families;
     int family_count;
     struct Device *on;  /* run the CPU table's ops on this device of host memory instead; it outlives the pipeline */
+    const char *tuned;     /* file of tuned products (kernels/tune_cuda.h) to run by; NULL: none. No effect on the cpu */
+    bool tune;             /* look for faster products instead, where ops run; pipeline_save_tuned keeps them */
+    struct OpTimer *timer; /* brackets every op of every job; NULL: none. No graph is captured or replayed with one */
     const volatile int *interrupted;
 } PipelineOptions;
 
@@ -129,8 +132,13 @@ typedef struct PipelineFacts {
     const struct ResidencyPool *pool;
     const struct Graphs *graphs;
     const Plan *plan;          /* of the last picture; NULL: none yet */
+    const struct Cuda *cuda;   /* NULL on the cpu */
+    const char *tuned_note;    /* why the file of tuned products is not used; "": nothing to say */
 } PipelineFacts;
 PipelineFacts pipeline_facts(const Pipeline *p);
+
+/* Writes the products that opening with `tune` has found since. */
+Status pipeline_save_tuned(const Pipeline *p, Error *e);
 
 /* Fills defaults into *job and refuses what the model cannot do (ERR_USAGE names option and values). */
 Status pipeline_resolve(const Pipeline *p, Job *job, Error *e);

@@ -5,8 +5,10 @@
 #include "cli.h"
 #include "core/device_cuda.h"
 #include "graph.h"
+#include "kernels/tune_cuda.h"
 #include "meta.h"
 #include "model.h"
+#include "optimes.h"
 #include "plan.h"
 #include "profile.h"
 #include "uses.h"
@@ -279,6 +281,8 @@ Status report_json(const Report *r, const Pipeline *p, char **out, Error *e) {
     if (parameters) cJSON_AddRawToObject(o, "parameters", parameters);
     add_pictures(o, r);
     add_calls(o, counts);
+    number(o, "tuned_products", tune_cuda_used(f.cuda));
+    if (r->ops) cJSON_AddItemToObject(o, "op_times", optimes_json(r->ops));
     add_families(o, f.model);
     if (f.plan) add_memory(o, &f, &m);
     add_replay(o, f.graphs);

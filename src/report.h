@@ -23,6 +23,7 @@ typedef struct Report {
     double open, all;             /* seconds from the start: until the pipeline was open, until now */
     const ReportPicture *picture; /* in order */
     int count;
+    struct OpTimes *ops;          /* collected; NULL: ops were not timed */
 } Report;
 
 /* Most bytes of host memory that were resident at once, mapped files included. */

@@ -3,7 +3,6 @@
  * Nothing here reads device memory except through Device.download. */
 #include "check_run.h"
 
-#include "core/clock.h"
 #include "core/device_cuda.h"
 #include "kernels/cuda.h"
 
@@ -92,17 +91,17 @@ int run_default_threads(void) {
 
 /* --- one run --- */
 
-static void choose(Session *t, const Case *c, int variant) {
+void run_choose(Session *t, OpId op, DType dtype, int variant) {
     t->only = t->ops; /* the twin may need other ops */
-    t->only.count[c->op] = 1;
-    t->only.impl[c->op][0] = t->ops.impl[c->op][variant];
+    t->only.count[op] = 1;
+    t->only.impl[op][0] = t->ops.impl[op][variant];
     t->x = (Exec){.ops = &t->only,
                   .device = &t->device,
                   .calls = &t->calls,
                   .work = &t->memory,
                   .scratch = &t->scratch,
                   .error = &t->error,
-                  .dtype = c->args.first.dtype,
+                  .dtype = dtype,
                   .unary = t->cuda ? NULL : &t->unary,
                   .cuda = t->cuda};
 }
@@ -204,7 +203,7 @@ bool run_checks(Session *t, Case *c, int variant, float **reference, char *text,
     const Family *family = run_family(t, c->op, variant);
     bool exact = family ? family->promise == EXACT : ops_info(c->op)->promise == EXACT;
     float *first[CHECK_BUFS] = {0};
-    choose(t, c, variant);
+    run_choose(t, c->op, c->args.first.dtype, variant);
     for (int k = 0; k < c->count; k++) {
         if (!c->buf[k].after) c->buf[k].after = check_alloc(c, c->buf[k].bytes);
         if (c->buf[k].out) first[k] = check_alloc(c, (size_t)c->buf[k].n * sizeof(float));
@@ -243,28 +242,4 @@ bool run_checks(Session *t, Case *c, int variant, float **reference, char *text,
             return false;
     }
     return true;
-}
-
-/* --- time --- */
-
-/* A download waits for the stream; it is part of a batch, so batches are long against it. */
-double run_time(Session *t, Case *c, int variant) {
-    double best = 0, until = clock_now() + 0.4;
-    char byte;
-    choose(t, c, variant);
-    set_threads(t->threads);
-    calls_free(&t->calls);
-    for (int64_t batch = 1; clock_now() < until;) {
-        double start = clock_now();
-        for (int64_t i = 0; i < batch; i++)
-            if (op_run(&t->x, c->op, &c->args) != OK) return 0;
-        if (t->device.download(&t->device, &byte, c->args.first.data, 1, &t->error) != OK) return 0;
-        double took = clock_now() - start, each = took / (double)batch;
-        if (took < 0.01) {
-            batch *= 2;
-            continue;
-        }
-        if (best == 0 || each < best) best = each;
-    }
-    return best;
 }

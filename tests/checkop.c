@@ -6,7 +6,10 @@
  * table's reference; the dry mode must touch nothing, the scratch used must be within what the variant declared, the
  * dispatch counter must show that the variant ran. Cases run in a child process: a crash is one FAIL and the rest goes
  * on. A failure prints the command that repeats it.
+ * --bench measures instead: check_bench.h; --dump writes calls for another program to repeat: check_dump.h.
  * Easy to get wrong: the parent must start no threads and touch no GPU before it forks. */
+#include "check_bench.h"
+#include "check_dump.h"
 #include "check_run.h"
 
 #include <stdio.h>
@@ -16,10 +19,10 @@
 #include <unistd.h>
 
 typedef struct Options {
-    const char *program, *op, *backend;
+    const char *program, *op, *backend, *dump;
     long single; /* -1: all cases */
     uint64_t seed;
-    bool small, bench, verbose;
+    bool small, bench, f32, list, verbose;
     int threads; /* OpenMP's own choice (OMP_NUM_THREADS) */
 } Options;
 
@@ -46,19 +49,6 @@ static void make_case(Case *c, const CaseSet *set, const Options *o, bool gpu, b
     set->make(c);
 }
 
-static void print_time(Session *t, Case *c, int variant) {
-    double bytes = 0, took = run_time(t, c, variant);
-    for (int k = 0; k < c->count; k++)
-        bytes += (double)c->buf[k].n * (double)dtype_size(c->buf[k].view.dtype) *
-                 (c->buf[k].out && c->buf[k].v ? 2 : 1);
-    if (c->flops > 0)
-        printf("%10.1f us %9.2f GFLOP/s", took * 1e6, c->flops / took * 1e-9);
-    else
-        printf("%10.1f us %9.2f GB/s   ", took * 1e6, bytes / took * 1e-9);
-    printf("  %-8s %s: %s\n", t->ops.impl[c->op][variant]->name, ops_info(c->op)->name, c->label);
-    fflush(stdout);
-}
-
 /* The same inputs, judged by what the contract says without its inner roundings. */
 static bool run_kept(Session *t, const CaseSet *set, const Options *o, int variant, int index, char *why, size_t size) {
     Case *c = calloc(1, sizeof *c);
@@ -75,7 +65,7 @@ static void run_case(Session *t, const CaseSet *set, const Options *o, int index
     if (!c) exit(99);
     make_case(c, set, o, t->cuda != NULL, false, index);
     float *reference[CHECK_BUFS] = {0};
-    for (int v = t->ops.count[c->op] - 1; v >= 0 && (c->bench || !o->bench); v--) { /* the reference first */
+    for (int v = t->ops.count[c->op] - 1; v >= 0; v--) { /* the reference first */
         char text[900], name[320], why[300] = "";
         snprintf(name, sizeof name, "%s/%s %s", t->backend, t->ops.impl[c->op][v]->name, c->label);
         const Family *family = run_family(t, c->op, v);
@@ -86,7 +76,6 @@ static void run_case(Session *t, const CaseSet *set, const Options *o, int index
             good = run_checks(t, c, v, reference, why, sizeof why);
         snprintf(text, sizeof text, "%s%s%s", name, why[0] ? ": " : "", why);
         tell(pipe_fd, skips ? SKIP : good ? PASS : FAIL, index, text);
-        if (o->bench && good && !skips) print_time(t, c, v);
     }
     check_free(c);
     free(c);
@@ -176,8 +165,11 @@ static bool run_set(const CaseSet *set, const Options *o, int backend, Totals *t
 static int usage(const char *program) {
     fprintf(
         stderr,
-        "usage: %s [--op NAME] [--case N] [--backend cpu|cuda] [--seed S] [--small] [--bench] [--verbose]\n",
-        program);
+        "usage: %s [--op NAME] [--case N] [--backend cpu|cuda] [--seed S] [--small] [--verbose]\n"
+        "       %s --bench [--op NAME] [--backend cpu|cuda] [--small]\n"
+        "       %s --dump DIR [--op NAME] [--backend cpu|cuda] [--small] [--f32]\n"
+        "       %s --list [--backend cpu|cuda]\n",
+        program, program, program, program);
     return 2;
 }
 
@@ -192,6 +184,12 @@ static bool parse(int argc, char **argv, Options *o) {
             o->backend = argv[++i];
         else if (!strcmp(argv[i], "--seed") && more)
             o->seed = strtoull(argv[++i], NULL, 10);
+        else if (!strcmp(argv[i], "--dump") && more)
+            o->dump = argv[++i];
+        else if (!strcmp(argv[i], "--f32"))
+            o->f32 = true;
+        else if (!strcmp(argv[i], "--list"))
+            o->list = true;
         else if (!strcmp(argv[i], "--small"))
             o->small = true;
         else if (!strcmp(argv[i], "--bench"))
@@ -236,20 +234,31 @@ static bool run_op(OpId op, int backend, const Options *o, Totals *totals) {
     }
     Totals before = *totals;
     if (!run_set(set, o, backend, totals)) return false;
-    if (!o->bench)
-        printf("%-4s %-18s %d variant%s, %d checks passed, %d failed\n", run_backend(backend), name, variants,
-               variants == 1 ? "" : "s", totals->passed - before.passed, totals->failed - before.failed);
+    printf("%-4s %-18s %d variant%s, %d checks passed, %d failed\n", run_backend(backend), name, variants,
+           variants == 1 ? "" : "s", totals->passed - before.passed, totals->failed - before.failed);
     return true;
+}
+
+/* The ops that the backend has, with their promise. */
+static int list(const Options *o) {
+    int backend = o->backend && !strcmp(o->backend, run_backend(1));
+    for (int op = 0; op < OP_COUNT; op++)
+        if (run_variants(backend, (OpId)op))
+            printf("%s %s\n", ops_info((OpId)op)->name, ops_info((OpId)op)->promise == EXACT ? "EXACT" : "BOUNDED");
+    return 0;
 }
 
 int main(int argc, char **argv) {
     Options o = {.program = argv[0], .single = -1, .seed = 1, .threads = run_default_threads()};
     if (!parse(argc, argv, &o)) return usage(argv[0]);
-    if (!o.bench && !getenv("OMP_WAIT_POLICY")) {
+    if (!getenv("OMP_WAIT_POLICY")) {
         /* Threads that spin at the end of thousands of tiny loops cost more than the loops; read when libgomp loads. */
         setenv("OMP_WAIT_POLICY", "passive", 1);
         execv("/proc/self/exe", argv);
     }
+    if (o.list) return list(&o);
+    if (o.dump) return dump_all(o.backend, o.op, o.small, o.f32, o.threads, o.dump);
+    if (o.bench) return bench_all(o.backend, o.op, o.small, o.threads);
     Totals totals = {0};
     bool found = false;
     for (int b = 0; b < RUN_BACKENDS; b++) {

@@ -32,7 +32,8 @@ typedef uint64_t Ticket; /* an upload under way; 0: none */
 
 typedef struct DeviceGraph DeviceGraph; /* recorded launches; only their device knows what it is */
 
-enum { DEVICE_MARKS = 256 };
+/* Marks below DEVICE_PHASE_MARKS are for phases (bench.h), the others for ops (optimes.h). */
+enum { DEVICE_PHASE_MARKS = 256, DEVICE_MARKS = 1 << 16 };
 
 typedef struct Device Device;
 struct Device {

@@ -11,6 +11,7 @@ Status device_cuda_open(Device *out, Error *e) {
     return fail(e, ERR_DEVICE, "--device cuda: this ditto was built without CUDA; rebuild where nvcc is installed");
 }
 void device_cuda_close(Device *d) { (void)d; }
+const char *device_cuda_built(void) { return "no GPU"; }
 bool device_cuda_info(const Device *d, CudaInfo *out) {
     (void)d, (void)out;
     return false;
@@ -22,12 +23,14 @@ void *device_cuda_stream(const Device *d) {
 
 #else
 
+#include "core/device_code.h"
 #include "core/uploader.h"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -273,6 +276,18 @@ static void cuda_graph_free(Device *d, DeviceGraph *g) {
 
 /* --- opening --- */
 
+#define WORDS(...) #__VA_ARGS__
+#define IN_WORDS(...) WORDS(__VA_ARGS__)
+const char *device_cuda_built(void) { return IN_WORDS(DEVICE_CODE); } /* of the Makefile */
+
+static Status check_code(const CudaDevice *c, int sm, Error *e) {
+    struct cudaDeviceProp p;
+    int code = device_code_probe();
+    if (!code) return OK;
+    if (cudaGetDeviceProperties(&p, c->ordinal) != cudaSuccess) snprintf(p.name, sizeof p.name, "a GPU");
+    return device_code_judge(code, cudaGetErrorString((cudaError_t)code), p.name, sm, device_cuda_built(), e);
+}
+
 static Status entry(const char *name, void *out, Error *e) {
     enum cudaDriverEntryPointQueryResult found;
     cudaError_t code = cudaGetDriverEntryPointByVersion(name, (void **)out, 12000, cudaEnableDefault, &found);
@@ -298,6 +313,7 @@ static Status open_state(CudaDevice *c, Error *e) {
     if (sm_major < 8)
         return fail(e, ERR_DEVICE, "--device cuda: this GPU has compute capability %d.%d, 8.0 or newer is needed", sm_major,
                     sm_minor);
+    TRY(check_code(c, 10 * sm_major + sm_minor, e));
     CUDA_TRY(e, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
     for (int i = 0; i < STAGING; i++) {
         CUDA_TRY(e, cudaHostAlloc(&c->staging[i], STAGING_BYTES, cudaHostAllocDefault));

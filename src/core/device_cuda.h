@@ -27,6 +27,8 @@ typedef struct CudaInfo {
 /* ERR_DEVICE names what is missing: CUDA in this build, the driver, a GPU, or code for the GPU found. */
 Status device_cuda_open(Device *out, Error *e);
 void device_cuda_close(Device *d);
+/* What GPUs this program holds code for: "sm_90a,sm_80,compute_80", or "no GPU". */
+const char *device_cuda_built(void);
 /* False when d is not an open cuda device. */
 bool device_cuda_info(const Device *d, CudaInfo *out);
 /* The stream (a cudaStream_t) that everything on this device is ordered by. */

@@ -20,6 +20,7 @@ Status cuda_versions(Cuda *c, CudaVersions *out, Error *e) {
 #include "core/device_cuda.h"
 #include "kernels/cuda_plans.h"
 #include "kernels/cuda_prepare.h"
+#include "kernels/tune_cuda.h"
 
 #include <stdlib.h>
 
@@ -46,6 +47,7 @@ void cuda_close(Cuda *c) {
     if (c->stream) cudaStreamSynchronize(c->stream);
     if (c->plans) cuda_plans_close(c, c->plans);
     cuda_prepare_close(c);
+    tune_cuda_close(c);
     if (c->blas) c->libs.cublasDestroy_v2_(c->blas);
     if (c->lt) c->libs.cublasLtDestroy_(c->lt);
     if (c->dnn) c->libs.cudnnDestroy_(c->dnn);

@@ -45,6 +45,7 @@ struct Cuda {
     void *workspace; /* CUDA_BLAS_WORKSPACE bytes */
     CudaPlans *plans;
     struct CudaPrepare *prepare; /* kernels/cuda_prepare.h: plans on their way; NULL: none yet */
+    struct Tune *tune; /* tune_cuda.h; NULL: no product is tuned */
 };
 
 Status cuda_need_blas(Cuda *c, Error *e);

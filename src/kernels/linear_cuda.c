@@ -13,6 +13,7 @@
 #include "kernels/cuda_pieces.h"
 #include "kernels/cuda_plans.h"
 #include "kernels/registry.h"
+#include "kernels/tune_cuda.h"
 
 #ifdef HAVE_CUDA
 
@@ -32,6 +33,7 @@ typedef struct Plan {
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
     bool none; /* no algorithm does it; the rest is not there */
+    bool tuned; /* tune_cuda.h had it */
 } Plan;
 
 /* From the heuristic, best first. */
@@ -255,6 +257,23 @@ static const char *name_of(const Weight *w) { return w->name ? w->name : "weight
 static int64_t columns(const Tensor *t) { return t->shape[t->rank - 1]; }
 static int64_t row_count(const Tensor *t) { return columns(t) ? tensor_numel(*t) / columns(t) : 0; }
 
+/* Once a plan: another algorithm of the same bits, where one is known or looked for. */
+static Status tune(Exec *x, const Key *key, Plan *p, Tensor y, Tensor in, const Weight *w) {
+    char label[120];
+    size_t size = dtype_size(y.dtype);
+    p->tuned = true;
+    static const char *const WAYS[] = {[LINEAR_FIRST] = "", [LINEAR_PACKED] = ", packed", [LINEAR_ROWS] = ", rows alone",
+                                       [LINEAR_GELU] = ", GELU"};
+    snprintf(label, sizeof label, "M %lld, K %lld, N %lld, %s%s%s", (long long)key->m, (long long)key->k, (long long)key->n,
+             dtype_name(y.dtype), key->bias ? ", bias" : "", WAYS[key->way]);
+    const TunePlan plan = {.key = key, .key_size = sizeof *key, .label = label, .product = p->product, .w = p->w, .x = p->x,
+                           .y = p->y, .w_data = w->w.data, .x_data = in.data, .y_data = y.data,
+                           .row_bytes = (size_t)key->n * size, .pitch = (size_t)key->ldy * size, .rows = key->m,
+                           .align_w = key->align_w, .align_x = key->align_x, .align_y = key->align_y, .algo = &p->algo,
+                           .workspace = &p->workspace};
+    return tune_cuda_plan(x, &plan);
+}
+
 Status linear_cuda_product(Exec *x, Tensor y, Tensor in, const Weight *w, bool fused, const LinearHow *how, bool *done) {
     Key key;
     memset(&key, 0, sizeof key);
@@ -302,6 +321,7 @@ Status linear_cuda_product(Exec *x, Tensor y, Tensor in, const Weight *w, bool f
             p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
         if (code != CUBLAS_STATUS_SUCCESS) return lt_fail(x, &key, "set the bias pointer", code);
     }
+    if (x->cuda->tune && !p->tuned) TRY(tune(x, &key, p, y, in, w));
     const float one = 1, zero = 0;
     cublasStatus_t code = x->cuda->libs.cublasLtMatmul_(x->cuda->lt, p->product, &one, w->w.data, p->w, in.data, p->x,
                                                         &zero, y.data, p->y, y.data, p->y, &p->algo, x->cuda->workspace,

@@ -1,0 +1,349 @@
+#!/usr/bin/env python3
+"""Compares the table's reference ops with eager PyTorch, bit for bit, at the models' shapes.
+
+    python3 scripts/compare_ops.py [--checkop build/release/tests/checkop] [--backend cuda|cpu] [--op NAME] [--small] [--f32]
+
+checkop writes each call with its inputs and results (tests/check_dump.h); the expression that the reference pipelines run is
+evaluated here on the same device from the same inputs, and the elements whose bits differ are counted. NaNs count as equal
+to NaNs. On a CPU in bf16 the expression runs with CUDA's rounding points (refprofile.py) and sums may run in another order:
+only the counts of ops without sums mean something there. Exit code 1: a call could not be compared, or on a GPU an op whose
+contract promises PyTorch's bits differs.
+
+Easy to get wrong: the expression must be the pipelines' own (dtypes, order, scalars as Python numbers), not the contract's.
+"""
+import argparse
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+
+from refprofile import rounding
+
+# Contracts that leave the order of sums free also on a GPU: differing elements are no failure.
+FREE = {"groupnorm", "groupnorm_silu", "norm_limit"}
+
+
+def real(bits):
+    return struct.unpack("<f", bytes.fromhex(bits)[::-1])[0]
+
+
+def integer(bits):
+    return struct.unpack("<i", bytes.fromhex(bits)[::-1])[0]
+
+
+def decimal(x):
+    """The decimal number that a config file held before it became a float."""
+    return float(f"{x:.7g}")
+
+
+def activation(kind, x):
+    if kind == 1:
+        return F.silu(x)
+    if kind == 2:
+        return F.gelu(x, approximate="tanh")
+    if kind == 3:
+        return F.gelu(x)
+    if kind == 4:                                            # transformers: NewGELUActivation
+        return 0.5 * x * (1.0 + torch.tanh(0.7978845608028654 * (x + 0.044715 * torch.pow(x, 3.0))))
+    if kind == 5:                                            # transformers: QuickGELUActivation
+        return x * torch.sigmoid(1.702 * x)
+    return F.relu(x)
+
+
+def mean_square_norm(x, w, eps):
+    """diffusers' RMSNorm and transformers' T5LayerNorm: rounded before the weight."""
+    variance = x.to(torch.float32).pow(2).mean(-1, keepdim=True)
+    n = (x.to(torch.float32) * torch.rsqrt(variance + eps)).to(x.dtype)
+    return n if w is None else n * w
+
+
+def rotate(x, cos, sin, rope, form):
+    if rope == 0:
+        return x
+    if rope == 4 or (rope == 1 and form == 1):               # Z-Image: complex numbers
+        freqs = torch.complex(cos, sin)[:, None]
+        pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * freqs).flatten(2).to(x.dtype)
+    if rope == 1:                                            # FLUX: diffusers' apply_rotary_emb
+        c, s = cos.repeat_interleave(2, dim=-1)[:, None], sin.repeat_interleave(2, dim=-1)[:, None]
+        a, b = x.reshape(*x.shape[:-1], -1, 2).unbind(-1)
+        turned = torch.stack([-b, a], dim=-1).flatten(2)
+        return (x.float() * c + turned.float() * s).to(x.dtype)
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    c, s = torch.cat((cos, cos), -1)[:, None], torch.cat((sin, sin), -1)[:, None]
+    if rope == 3:                                            # transformers: in the dtype
+        return x * c.to(x.dtype) + turned * s.to(x.dtype)
+    return (x.float() * c + turned.float() * s).to(x.dtype)
+
+
+def heads_first(t):
+    return t[None].transpose(1, 2)
+
+
+def attention_eager(q, k, v, bias, scale, causal):
+    """transformers: T5 adds a bias and does not scale, the others scale the product; softmax in f32."""
+    q, k, v = heads_first(q), heads_first(k), heads_first(v)
+    if k.shape[1] != q.shape[1]:
+        groups = q.shape[1] // k.shape[1]
+        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+    s = torch.matmul(q, k.transpose(2, 3))
+    if scale != 1:
+        s = s * scale
+    if bias is not None:
+        s = s + bias[None]
+    if causal:
+        n = s.shape[-1]
+        mask = torch.full((n, n), torch.finfo(s.dtype).min, dtype=s.dtype, device=s.device).triu(1)
+        s = s + mask[None, None]
+    p = F.softmax(s.float(), dim=-1).to(q.dtype)
+    return torch.matmul(p, v).transpose(1, 2)[0]
+
+
+def attention(q, k, v, scale, causal):
+    o = F.scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), is_causal=causal, scale=scale,
+                                       **({"enable_gqa": True} if k.shape[1] != q.shape[1] else {}))
+    return o.transpose(1, 2)[0]
+
+
+def bucket(n, buckets, most, device):
+    """T5Attention._relative_position_bucket, bidirectional."""
+    span = torch.arange(n, dtype=torch.long, device=device)
+    relative = span[None, :] - span[:, None]
+    buckets //= 2
+    found = (relative > 0).to(torch.long) * buckets
+    relative = torch.abs(relative)
+    exact = buckets // 2
+    large = exact + (torch.log(relative.float() / exact) / torch.log(torch.tensor(most / exact)).item()
+                     * (buckets - exact)).to(torch.long)
+    large = torch.min(large, torch.full_like(large, buckets - 1))
+    return found + torch.where(relative < exact, relative, large)
+
+
+def picture(x):
+    return x.permute(2, 0, 1)[None]                          # [Y,X,C] seen as NCHW in channels-last order
+
+
+def convolution(x, i, w, b, s):
+    """A raw one leaves its bias out; the other path of a resnet is added to it, after that one's bias."""
+    pads = [integer(v) for v in s[1:5]]
+    assert len(set(pads)) == 1
+    y = F.conv2d(x, w.permute(0, 3, 1, 2), None if integer(s[5]) else b, integer(s[0]), pads[0])[0].permute(1, 2, 0)
+    if 1 not in i:
+        return y
+    return (i[1] + i[2] if 2 in i else i[1]) + y
+
+
+def time_embed(t, width, period):
+    """diffusers: get_timestep_embedding(flip_sin_to_cos=True, downscale_freq_shift=0)."""
+    import math
+    half = width // 2
+    exponent = -math.log(period) * torch.arange(0, half, dtype=torch.float32, device=t.device)
+    emb = torch.exp(exponent / (half - 0))
+    emb = t[:, None].float() * emb[None, :]
+    emb = torch.cat([torch.sin(emb), torch.cos(emb)], dim=-1)
+    return torch.cat([emb[:, half:], emb[:, :half]], dim=-1)
+
+
+def expect(op, i, w, b, s, out):
+    """Outputs by PyTorch. i, w, b: inputs, weights, biases by number; s: scalars' bits; out: ours, for shapes and dtypes."""
+    dtype, device = out[0].dtype, out[0].device
+    if op == "copy":
+        return [i[0].to(dtype).clone()]
+    if op == "embed":
+        return [F.embedding(i[0].long(), w[0])]
+    if op == "rel_bias":
+        return [w[0][bucket(out[0].shape[1], w[0].shape[0], integer(s[0]), device)].permute(2, 0, 1)]
+    if op == "pack":                                         # FluxPipeline._pack_latents
+        c, y, x = i[0].shape
+        return [i[0].view(1, c, y // 2, 2, x // 2, 2).permute(0, 2, 4, 1, 3, 5).reshape(out[0].shape)]
+    if op == "unpack":
+        y, x, c = out[0].shape
+        t = i[0].view(1, y // 2, x // 2, c, 2, 2).permute(0, 3, 1, 4, 2, 5)
+        return [t.reshape(c, y, x).permute(1, 2, 0)]
+    if op in ("linear", "linear_many", "linear_gelu"):
+        y = [F.linear(i[0], w[n], b.get(n)) for n in sorted(w)]
+        return [F.gelu(t, approximate="tanh") for t in y] if op == "linear_gelu" else y
+    if op == "linear_rows":                                  # as the steps compute it: each row alone
+        return [torch.cat([F.linear(row, w[0], b.get(0)) for row in i[0].split(1)])]
+    if op == "linear_many_gelu":
+        y = [F.linear(i[0], w[n], b.get(n)) for n in sorted(w)]
+        return y + [F.gelu(y[-1], approximate="tanh")]
+    if op == "modulate":
+        return [i[0] * (1 + i[1]) + i[2] if 2 in i else i[0] * (1 + i[1])]
+    if op == "residual_gate_ln_modulate":
+        h = i[0] + i[2] * i[1]
+        n = F.layer_norm(h, h.shape[-1:], None, None, decimal(real(s[0]))) * (1 + i[3])
+        return [h, n + i[4] if 4 in i else n]
+    if op == "residual_norm_scale":
+        eps = decimal(real(s[0]))
+        n = mean_square_norm(i[1], i[2], eps)
+        y = i[0] + (torch.tanh(i[3]) * n if 3 in i else n)
+        n = mean_square_norm(y, i[4], eps)
+        return [y, n * (1 + i[5]) if 5 in i else n]
+    if op == "act":
+        return [activation(integer(s[0]), i[0])]
+    if op == "act_mul":
+        return [activation(integer(s[0]), i[0]) * i[1]]
+    if op == "add":
+        return [i[0] + i[1]]
+    if op == "residual_gate":
+        return [i[0] + i[2] * i[1] if 2 in i else i[0] + i[1]]
+    if op == "layernorm":
+        return [F.layer_norm(i[0], i[0].shape[-1:], i[1], i[2], decimal(real(s[0])))]
+    if op == "ln_modulate":
+        n = F.layer_norm(i[0], i[0].shape[-1:], None, None, decimal(real(s[0]))) * (1 + i[1])
+        return [n + i[2] if 2 in i else n]
+    if op == "rmsnorm":
+        eps = decimal(real(s[0]))
+        return [mean_square_norm(i[0], i.get(1), eps) if integer(s[1]) else F.rms_norm(i[0], i[0].shape[-1:], i.get(1), eps)]
+    if op == "rmsnorm_scale":
+        n = mean_square_norm(i[0], i[1], decimal(real(s[0])))
+        return [n * (1 + i[2]) if 2 in i else n]
+    if op == "residual_norm":
+        n = mean_square_norm(i[1], i[2], decimal(real(s[0])))
+        return [i[0] + (torch.tanh(i[3]) * n if 3 in i else n)]
+    if op == "qk_norm_rope_head":
+        eps, rope, form = decimal(real(s[0])), integer(s[1]), integer(s[2])
+        cos, sin = i.get(4), i.get(5)
+        y = []
+        for x, weight in ((i[0], i[2]), (i[1], i[3])):
+            n = mean_square_norm(x, weight, eps) if form else F.rms_norm(x, x.shape[-1:], weight, eps)
+            y.append(rotate(n, cos, sin, rope, form))
+        return y
+    if op == "attention":
+        return [attention(i[0], i[1], i[2], i[0].shape[-1] ** -0.5, integer(s[1]) == 1)]
+    if op == "attention_eager":
+        scale = real(s[0])
+        return [attention_eager(i[0], i[1], i[2], i.get(3), 1 if scale == 1 else i[0].shape[-1] ** -0.5, integer(s[1]) == 1)]
+    if op == "time_embed":
+        return [time_embed(i[0], out[0].shape[-1], decimal(real(s[0]))).to(dtype)]
+    if op == "cfg_combine":
+        return [i[1] + i[2].item() * (i[0] - i[1])]
+    if op == "cfg_extrapolate":
+        return [i[0] + i[2].item() * (i[0] - i[1])]
+    if op == "norm_limit":                                   # pipeline_z_image: cfg_normalization
+        was, now = torch.linalg.vector_norm(i[1]), torch.linalg.vector_norm(i[0])
+        most = was * real(s[0])
+        return [i[0] * (most / now) if now > most else i[0]]
+    if op == "negate":
+        return [-i[0]]
+    if op == "euler_step":                                   # FlowMatchEulerDiscreteScheduler.step
+        return [(i[0].to(torch.float32) + i[2][0] * i[1]).to(dtype)]
+    if op == "affine":
+        scale = decimal(1 / real(s[0]))
+        return [(i[0] / scale) + decimal(real(s[1]))]
+    if op == "to_rgb8":                                      # VaeImageProcessor
+        t = (i[0] * 0.5 + 0.5).clamp(0, 1)
+        return [torch.from_numpy((t.cpu().float().numpy() * 255).round().astype("uint8")).to(device)]
+    if op == "count_nonfinite":
+        return [(~torch.isfinite(i[0])).sum().to(torch.int32).view(1)]
+    if op == "conv2d":
+        return [convolution(picture(i[0]), i, w[0], b.get(0), s)]
+    if op == "upsample_conv":
+        x = F.interpolate(picture(i[0]), scale_factor=2.0, mode="nearest")
+        return [convolution(x, i, w[0], b.get(0), s)]
+    if op == "self_attention":                               # a transposed picture: the product is rounded before the bias
+        q, k, v = (F.linear(i[0], w[n]) + b[n] for n in range(3))
+        o = F.scaled_dot_product_attention(q[None, None], k[None, None], v[None, None])[0, 0]
+        return [i[1] + F.linear(o, w[3], b[3])]
+    if op in ("groupnorm", "groupnorm_silu"):
+        x = i[0] + i[3] if 3 in i else i[0]
+        n = F.group_norm(picture(x), integer(s[1]), i[1], i[2], decimal(real(s[0])))[0].permute(1, 2, 0)
+        return [F.silu(n) if op == "groupnorm_silu" else n]
+    return None
+
+
+BITS = {torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float32: torch.int32}
+
+
+def differing(a, b):
+    """Elements whose bits differ, and the largest distance of those."""
+    assert a.shape == b.shape and a.dtype == b.dtype, (a.shape, b.shape, a.dtype, b.dtype)
+    a, b = a.contiguous(), b.contiguous()
+    if a.dtype not in BITS:
+        return (a != b).sum().item(), (a.double() - b.double()).abs().max().item()
+    other = (a.view(BITS[a.dtype]) != b.view(BITS[a.dtype])) & ~(a.isnan() & b.isnan())
+    far = (a[other].double() - b[other].double()).abs()
+    return other.sum().item(), far.max().item() if far.numel() else 0.0
+
+
+def load(path, device):
+    with safe_open(path, "pt", device=device) as f:
+        meta, groups = f.metadata(), {"in": {}, "w": {}, "b": {}, "out": {}}
+        for key in f.keys():
+            kind = key.rstrip("0123456789")
+            groups[kind][int(key[len(kind):])] = f.get_tensor(key)
+    scalars = [meta[f"s{n}"] for n in range(8) if f"s{n}" in meta]
+    return meta, groups, scalars
+
+
+def compare(path, device, dtype):
+    """-> (op, place, shapes, elements, differing, largest) or None when there is no expression for the op."""
+    meta, g, scalars = load(path, device)
+    ours = [g["out"][n] for n in sorted(g["out"])]
+    with torch.no_grad(), rounding(dtype, device):
+        theirs = expect(meta["op"], g["in"], g["w"], g["b"], scalars, ours)
+    if theirs is None:
+        return meta, 0, None, 0
+    counts = [differing(a, t) for a, t in zip(ours, theirs, strict=True)]
+    return meta, sum(t.numel() for t in ours), sum(c[0] for c in counts), max(c[1] for c in counts)
+
+
+def listed(args):
+    text = subprocess.run([args.checkop, "--list", "--backend", args.backend], check=True, capture_output=True, text=True).stdout
+    return [line.split() for line in text.splitlines()]
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--checkop", default="build/release/tests/checkop")
+    p.add_argument("--backend", choices=("cuda", "cpu"), default="cuda")
+    p.add_argument("--op")
+    p.add_argument("--small", action="store_true")
+    p.add_argument("--f32", action="store_true")
+    args = p.parse_args()
+    dtype = torch.float32 if args.f32 else torch.bfloat16
+    torch.backends.cudnn.benchmark = False
+    print(f"# PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version() if args.backend == 'cuda' else 'none'}, "
+          f"{torch.cuda.get_device_name(0) if args.backend == 'cuda' else 'cpu, its sums in another order'}, "
+          f"{'f32' if args.f32 else 'bf16'}")
+    print(f"{'op':<18} {'promise':<8} {'elements':>11} {'differing':>10} {'largest':>9}  place: shapes")
+    failed = compared = equal = 0
+    for op, promise in listed(args):
+        if args.op and args.op != op:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            command = [args.checkop, "--dump", folder, "--op", op, "--backend", args.backend]
+            command += ["--small"] * args.small + ["--f32"] * args.f32
+            done = subprocess.run(command, capture_output=True, text=True)
+            for line in done.stdout.splitlines():
+                if not line.endswith(".safetensors"):
+                    print(f"{op:<18} {line}")
+                    failed += 1
+                    continue
+                meta, elements, count, largest = compare(line, args.backend, dtype)
+                os.remove(line)
+                if count is None:
+                    print(f"{op:<18} {promise:<8} no expression for it in this script  {meta['place']}")
+                    failed += 1
+                    continue
+                compared, equal = compared + 1, equal + (count == 0)
+                if count and args.backend == "cuda" and op not in FREE:
+                    failed += 1
+                print(f"{op:<18} {promise:<8} {elements:>11} {count:>10} {largest:>9.2g}  {meta['place']}: {meta['shapes']}",
+                      flush=True)
+            if not done.stdout.strip():
+                print(f"{op:<18} checkop ended with code {done.returncode}: {done.stderr.strip()[-200:]}")
+                failed += 1
+    print(f"{equal} of {compared} calls equal in every bit, {failed} failed")
+    return 1 if failed or not compared else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,434 @@
+/* check_shapes_cases.c - the calls of check_shapes.h: what the models call each op with, in place where they do.
+ *
+ * FULL: FLUX.1-dev at 1024x1024 (4096 image and 512 text tokens, width 3072, 24 heads of 128), Z-Image (4128 tokens, width
+ * 3840, 30 heads, ffn 10240), their encoders, the KL decoder of both, and SANA-Video's transposed residual. SMALL: the
+ * demo checkpoint at 128x128, for the CPU table.
+ * Easy to get wrong: an op that is missing here fails both tables made from them; add a line when an op is added. */
+#include "check_shapes.h"
+
+#include <math.h>
+
+#define MAKE(name, Type)                                                                                     \
+    static void name##_args(Maker *m, const int64_t *p, Type *a);                                             \
+    static void name(Maker *m, const int64_t *p, void *args) { name##_args(m, p, args); }                     \
+    static void name##_args(Maker *m, const int64_t *p, Type *a)
+
+static DType real(const Maker *m) { return shapes_dtype(m); }
+static const Weight *matrix(Maker *m, int64_t n, int64_t k, bool bias) { return shapes_weight(m, bias, 2, (int64_t[]){n, k}); }
+
+/* --- moves --- */
+
+MAKE(copy, Copy) { /* rows, columns; 1: the source is transposed */
+    a->y = shapes_new(m, real(m), p[0], p[1]);
+    a->x = p[2] ? shapes_transposed(m, real(m), p[0], p[1]) : shapes_new(m, real(m), p[0], p[1]);
+}
+
+MAKE(embed, Embed) { /* ids, rows, columns */
+    a->y = shapes_new(m, real(m), p[0], p[2]);
+    a->ids = shapes_ids(m, p[0], p[1]);
+    a->table = matrix(m, p[1], p[2], false);
+}
+
+MAKE(rel_bias, RelBias) { /* heads, tokens */
+    a->y = shapes_new(m, real(m), p[0], p[1], p[1]);
+    a->table = matrix(m, 32, p[0], false);
+    a->max_distance = 128;
+}
+
+MAKE(pack, Pack) { /* channels, height, width of the latents */
+    a->y = shapes_new(m, real(m), p[1] / 2 * (p[2] / 2), 4 * p[0]);
+    a->x = shapes_new(m, real(m), p[0], p[1], p[2]);
+}
+
+MAKE(unpack, Unpack) {
+    a->y = shapes_new(m, real(m), p[1], p[2], p[0]);
+    a->x = shapes_new(m, real(m), p[1] / 2 * (p[2] / 2), 4 * p[0]);
+}
+
+/* --- products --- */
+
+/* M, K, N; bias; columns of the buffers that x and y are slices of (0: their own). */
+MAKE(linear, Linear) {
+    a->x = tensor_slice(shapes_new(m, real(m), p[0], p[5] ? p[5] : p[1]), 1, 0, p[1]);
+    a->y = tensor_slice(shapes_new(m, real(m), p[0], p[4] ? p[4] : p[2]), 1, 0, p[2]);
+    a->w = matrix(m, p[2], p[1], p[3] != 0);
+}
+
+/* M, K, form, N...: apart, each with its weight; as a pack, outputs in neighbouring columns, weights one behind the other. */
+enum { NO_BIAS, BIAS, PACK = 2 };
+static void many(Maker *m, const int64_t *p, Tensor *y, const Weight **w) {
+    int64_t total = 0, at = 0;
+    for (int i = 0; i < LINEAR_MANY_MAX; i++) total += p[3 + i];
+    Tensor wide = {0};
+    const Weight *all = NULL;
+    if (p[2] & PACK) {
+        wide = shapes_new(m, real(m), p[0], total);
+        all = matrix(m, total, p[1], p[2] & BIAS);
+    }
+    for (int i = 0; i < LINEAR_MANY_MAX && p[3 + i]; at += p[3 + i++]) {
+        y[i] = all ? tensor_slice(wide, 1, at, p[3 + i]) : shapes_new(m, real(m), p[0], p[3 + i]);
+        w[i] = all ? shapes_weight_rows(m, all, at, p[3 + i]) : matrix(m, p[3 + i], p[1], p[2] & BIAS);
+    }
+}
+
+MAKE(linear_many, LinearMany) {
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+    many(m, p, a->y, a->w);
+}
+
+MAKE(linear_many_gelu, LinearManyGelu) { /* g stands behind K columns of something else, as in a single block */
+    int last = LINEAR_MANY_MAX - 1;
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+    many(m, p, a->y, a->w);
+    a->g = tensor_slice(shapes_new(m, real(m), p[0], p[1] + p[3 + last]), 1, p[1], p[3 + last]);
+}
+
+/* --- without a reduction --- */
+
+MAKE(act, Act) { /* rows, columns, kind */
+    a->y = a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->kind = (int32_t)p[2];
+}
+
+MAKE(act_mul, ActMul) { /* rows, columns, kind; 1: a and b are halves of one buffer */
+    Tensor both = p[3] ? shapes_new(m, real(m), p[0], 2 * p[1]) : (Tensor){0};
+    a->y = a->a = p[3] ? tensor_slice(both, 1, 0, p[1]) : shapes_new(m, real(m), p[0], p[1]);
+    a->b = p[3] ? tensor_slice(both, 1, p[1], p[1]) : shapes_new(m, real(m), p[0], p[1]);
+    a->kind = (int32_t)p[2];
+}
+
+MAKE(add, Add) {
+    a->y = a->a = shapes_new(m, real(m), p[0], p[1]);
+    a->b = shapes_new(m, real(m), p[0], p[1]);
+}
+
+enum { GATE_NONE, GATE_ROW, GATE_TOKEN, GATE_FULL };
+MAKE(residual_gate, ResidualGate) { /* tokens, columns, gate; 1: the residual is transposed */
+    a->y = a->residual = p[3] ? shapes_transposed(m, real(m), p[0], p[1]) : shapes_new(m, real(m), p[0], p[1]);
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+    if (p[2] == GATE_ROW) a->gate = shapes_new(m, real(m), p[1]);
+    if (p[2] == GATE_TOKEN) a->gate = shapes_new(m, real(m), p[0], 1);
+    if (p[2] == GATE_FULL) a->gate = shapes_new(m, real(m), p[0], p[1]);
+}
+
+MAKE(time_embed, TimeEmbed) {
+    a->y = shapes_new(m, real(m), 1, p[0]);
+    a->t = shapes_new(m, F32, 1);
+    a->max_period = 10000;
+}
+
+MAKE(cfg_combine, CfgCombine) { /* rows, columns; 1: F32 */
+    DType t = p[2] ? F32 : real(m);
+    a->y = a->pos = shapes_new(m, t, p[0], p[1]);
+    a->neg = shapes_new(m, t, p[0], p[1]);
+    a->scale = shapes_new(m, F32, 1);
+}
+
+MAKE(norm_limit, NormLimit) {
+    a->y = a->x = shapes_new(m, F32, p[0], p[1]);
+    a->like = shapes_new(m, F32, p[0], p[1]);
+    a->limit = 1;
+}
+
+MAKE(negate, Negate) { a->y = a->x = shapes_new(m, F32, p[0], p[1]); }
+
+MAKE(euler_step, EulerStep) { /* rows, columns; 1: F32 */
+    DType t = p[2] ? F32 : real(m);
+    a->y = a->x = shapes_new(m, t, p[0], p[1]);
+    a->v = shapes_new(m, t, p[0], p[1]);
+    a->dt = shapes_new(m, F32, 1);
+}
+
+MAKE(affine, Affine) {
+    a->y = a->x = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->mul = (float)(1 / 0.3611), a->add = 0.1159f;
+}
+
+MAKE(to_rgb8, ToRgb8) {
+    a->y = shapes_new(m, U8, p[0], p[1], 3);
+    a->x = shapes_new(m, real(m), p[0], p[1], 3);
+}
+
+MAKE(count_nonfinite, CountNonfinite) {
+    a->y = shapes_new(m, I32, 1);
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+}
+
+/* --- norms --- */
+
+MAKE(layernorm, LayerNorm) { /* rows, columns */
+    a->y = shapes_new(m, real(m), p[0], p[1]);
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->w = shapes_new(m, real(m), p[1]);
+    a->b = shapes_new(m, real(m), p[1]);
+    a->eps = 1e-5f;
+}
+
+MAKE(ln_modulate, LnModulate) { /* rows, columns; 1: without shift */
+    a->y = shapes_new(m, real(m), p[0], p[1]);
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->scale = shapes_new(m, real(m), p[1]);
+    if (!p[2]) a->shift = shapes_new(m, real(m), p[1]);
+    a->eps = 1e-6f;
+}
+
+MAKE(rmsnorm, RmsNorm) { /* rows, columns, form */
+    a->y = shapes_new(m, real(m), p[0], p[1]);
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->w = shapes_new(m, real(m), p[1]);
+    a->eps = 1e-6f;
+    a->form = (int32_t)p[2];
+}
+
+MAKE(rmsnorm_scale, RmsNormScale) {
+    a->y = shapes_new(m, real(m), p[0], p[1]);
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->w = shapes_new(m, real(m), p[1]);
+    a->scale = shapes_new(m, real(m), p[1]);
+    a->eps = 1e-5f;
+}
+
+MAKE(residual_norm, ResidualNorm) {
+    a->y = a->residual = shapes_new(m, real(m), p[0], p[1]);
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->w = shapes_new(m, real(m), p[1]);
+    a->gate = shapes_new(m, real(m), p[1]);
+    a->eps = 1e-5f;
+}
+
+/* q, k and v side by side in rows of that many columns; 0: apart. */
+static void heads(Maker *m, const int64_t *p, int64_t wide, Tensor *q, Tensor *k, Tensor *v) {
+    int64_t nq = p[1] * p[3], nk = p[2] * p[3];
+    Tensor all = wide ? shapes_new(m, real(m), p[0], wide) : (Tensor){0};
+    *q = tensor_split(wide ? tensor_slice(all, 1, 0, nq) : shapes_new(m, real(m), p[0], nq), p[3]);
+    *k = tensor_split(wide ? tensor_slice(all, 1, nq, nk) : shapes_new(m, real(m), p[0], nk), p[3]);
+    if (v) *v = tensor_split(wide ? tensor_slice(all, 1, nq + nk, nk) : shapes_new(m, real(m), p[0], nk), p[3]);
+}
+
+/* Tokens, heads, heads of k, head width, RoPE, form, columns of q, k and v's buffer. */
+MAKE(qk_norm_rope_head, QkNormRopeHead) {
+    heads(m, p, p[6], &a->q, &a->k, NULL);
+    a->yq = a->q, a->yk = a->k;
+    a->wq = shapes_new(m, real(m), p[3]);
+    a->wk = shapes_new(m, real(m), p[3]);
+    a->cos = shapes_wave(m, p[0], p[3] / 2, 0, p[4] == ROPE_HALF_EAGER);
+    a->sin = shapes_wave(m, p[0], p[3] / 2, 1, p[4] == ROPE_HALF_EAGER);
+    a->eps = 1e-6f;
+    a->rope = (int32_t)p[4];
+    a->form = (int32_t)p[5];
+}
+
+MAKE(groupnorm, GroupNorm) { /* height, width, channels; 1: a convolution's bias is added first */
+    a->y = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->x = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->w = shapes_new(m, real(m), p[2]);
+    a->b = shapes_new(m, real(m), p[2]);
+    if (p[3]) a->bias = shapes_new(m, real(m), p[2]);
+    a->eps = 1e-6f;
+    a->groups = 32;
+}
+
+/* --- attention, convolution --- */
+
+/* Tokens, heads, heads of k and v, head width, mask; columns of the buffers of o and of q, k and v (0: their own). */
+MAKE(attention, Attention) {
+    int64_t columns = p[1] * p[3];
+    heads(m, p, p[6], &a->q, &a->k, &a->v);
+    a->o = tensor_split(tensor_slice(shapes_new(m, real(m), p[0], p[5] ? p[5] : columns), 1, 0, columns), p[3]);
+    a->scale = (float)(1 / sqrt((double)p[3]));
+    a->mask = (int32_t)p[4];
+}
+
+MAKE(attention_eager, AttentionEager) { /* tokens, heads, heads of k and v, head width, mask; 1: with a bias, as T5 */
+    a->o = shapes_new(m, real(m), p[0], p[1], p[3]);
+    a->q = shapes_new(m, real(m), p[0], p[1], p[3]);
+    a->k = shapes_new(m, real(m), p[0], p[2], p[3]);
+    a->v = shapes_new(m, real(m), p[0], p[2], p[3]);
+    if (p[5]) a->bias = shapes_new(m, real(m), p[1], p[0], p[0]);
+    a->scale = p[5] ? 1 : (float)(1 / sqrt((double)p[3]));
+    a->mask = (int32_t)p[4];
+}
+
+MAKE(self_attention, SelfAttention) { /* pixels, channels */
+    a->y = a->residual = shapes_new(m, real(m), p[0], p[1]);
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->wq = matrix(m, p[1], p[1], true);
+    a->wk = matrix(m, p[1], p[1], true);
+    a->wv = matrix(m, p[1], p[1], true);
+    a->wo = matrix(m, p[1], p[1], true);
+    a->scale = (float)(1 / sqrt((double)p[1]));
+}
+
+/* Height and width of y, channels in and out, kernel, form, the other path (1: there is one, 2: without its bias yet). */
+static void convolution(Maker *m, const int64_t *p, Conv2d *a, int64_t scale) {
+    a->y = shapes_new(m, real(m), p[0], p[1], p[3]);
+    a->x = shapes_new(m, real(m), p[0] / scale, p[1] / scale, p[2]);
+    a->w = shapes_weight(m, true, 4, (int64_t[]){p[3], p[4], p[4], p[2]});
+    if (p[6]) a->skip = shapes_new(m, real(m), p[0], p[1], p[3]);
+    if (p[6] == 2) a->skip_bias = shapes_new(m, real(m), p[3]);
+    a->stride = 1;
+    a->form = (int32_t)p[5];
+    a->pad_top = a->pad_left = a->pad_bottom = a->pad_right = (int32_t)p[4] / 2;
+}
+MAKE(conv2d, Conv2d) { convolution(m, p, a, 1); }
+MAKE(upsample_conv, Conv2d) { convolution(m, p, a, 2); }
+
+/* --- the tables --- */
+
+static const ShapeCase FULL[] = {
+    {OP_copy, "flux.text_rows", {512, 3072}, copy},
+    {OP_copy, "rows of a transposed picture", {4096, 3072, 1}, copy},
+    {OP_embed, "t5", {512, 32128, 4096}, embed},
+    {OP_embed, "qwen3", {512, 151936, 2560}, embed},
+    {OP_rel_bias, "t5", {64, 512}, rel_bias},
+    {OP_pack, "flux", {16, 128, 128}, pack},
+    {OP_unpack, "flux", {16, 128, 128}, unpack},
+    {OP_linear, "flux.double.out image", {4096, 3072, 3072, 1}, linear},
+    {OP_linear, "flux.double.out text", {512, 3072, 3072, 1}, linear},
+    {OP_linear, "flux.double.ff_out image", {4096, 12288, 3072, 1}, linear},
+    {OP_linear, "flux.double.ff_out text", {512, 12288, 3072, 1}, linear},
+    {OP_linear, "one row", {1, 3072, 18432, 1}, linear},
+    {OP_linear, "flux.single.out", {4608, 15360, 3072, 1}, linear},
+    {OP_linear, "flux.x_embedder", {4096, 64, 3072, 1}, linear},
+    {OP_linear, "flux.proj_out", {4096, 3072, 64, 1}, linear},
+    {OP_linear, "t5.o", {512, 4096, 4096, 0}, linear},
+    {OP_linear, "t5.wo", {512, 10240, 4096, 0}, linear},
+    {OP_linear, "zimage.out", {4128, 3840, 3840, 0}, linear},
+    {OP_linear, "zimage.w2", {4128, 10240, 3840, 0}, linear},
+    {OP_linear_rows, "flux.double.mod", {28, 3072, 18432, 1, 1056768}, linear},
+    {OP_linear_rows, "flux.single.mod", {28, 3072, 9216, 1, 1056768}, linear},
+    {OP_linear_many, "flux.double.qkv image", {4096, 3072, PACK | BIAS, 3072, 3072, 3072}, linear_many},
+    {OP_linear_many, "flux.double.qkv text", {512, 3072, PACK | BIAS, 3072, 3072, 3072}, linear_many},
+    {OP_linear_many, "t5.qkv", {512, 4096, NO_BIAS, 4096, 4096, 4096}, linear_many},
+    {OP_linear_many, "t5.wi", {512, 4096, NO_BIAS, 10240, 10240}, linear_many},
+    {OP_linear_many, "zimage.qkv", {4128, 3840, PACK, 3840, 3840, 3840}, linear_many},
+    {OP_linear_many, "zimage.w1_w3", {4128, 3840, PACK, 10240, 10240}, linear_many},
+    {OP_linear_many_gelu, "flux.single.qkv_mlp", {4608, 3072, PACK | BIAS, 3072, 3072, 3072, 12288}, linear_many_gelu},
+    {OP_linear_gelu, "flux.double.ff_in image", {4096, 3072, 12288, 1}, linear},
+    {OP_linear_gelu, "flux.double.ff_in text", {512, 3072, 12288, 1}, linear},
+    {OP_linear_gelu, "into a wider buffer", {4608, 3072, 12288, 1, 15360}, linear},
+    {OP_act, "flux.temb", {1, 3072, ACT_SILU}, act},
+    {OP_act, "flux.mlp", {4608, 12288, ACT_GELU_TANH}, act},
+    {OP_act_mul, "t5", {512, 10240, ACT_GELU_NEW}, act_mul},
+    {OP_act_mul, "zimage", {4128, 10240, ACT_SILU, 1}, act_mul},
+    {OP_add, "t5", {512, 4096}, add},
+    {OP_add, "vae.up.0", {128 * 128, 512}, add},
+    {OP_add, "vae.up.2", {512 * 512, 256}, add},
+    {OP_add, "vae.up.3", {1024 * 1024, 128}, add},
+    {OP_residual_gate, "flux.double image", {4096, 3072, GATE_ROW}, residual_gate},
+    {OP_residual_gate, "flux.double text", {512, 3072, GATE_ROW}, residual_gate},
+    {OP_residual_gate, "flux.single", {4608, 3072, GATE_ROW}, residual_gate},
+    {OP_residual_gate, "by token", {4096, 3072, GATE_TOKEN}, residual_gate},
+    {OP_residual_gate, "by element", {4096, 3072, GATE_FULL}, residual_gate},
+    {OP_residual_gate, "sana video, transposed", {7800, 2240, GATE_ROW, 1}, residual_gate},
+    {OP_residual_gate, "sana video, in rows", {7800, 2240, GATE_ROW}, residual_gate},
+    {OP_layernorm, "clip", {77, 768}, layernorm},
+    {OP_layernorm, "width of flux", {4096, 3072}, layernorm},
+    {OP_ln_modulate, "flux.double image", {4096, 3072}, ln_modulate},
+    {OP_ln_modulate, "flux.double text", {512, 3072}, ln_modulate},
+    {OP_ln_modulate, "flux.single", {4608, 3072}, ln_modulate},
+    {OP_ln_modulate, "zimage.final", {4096, 3840, 1}, ln_modulate},
+    {OP_ln_modulate, "sana video", {7800, 2240}, ln_modulate},
+    {OP_rmsnorm, "t5", {512, 4096, RMS_TWICE}, rmsnorm},
+    {OP_rmsnorm, "qwen3", {512, 2560, RMS_TWICE}, rmsnorm},
+    {OP_rmsnorm_scale, "zimage", {4128, 3840}, rmsnorm_scale},
+    {OP_residual_norm, "zimage", {4128, 3840}, residual_norm},
+    {OP_qk_norm_rope_head, "flux.double image", {4096, 24, 24, 128, ROPE_INTERLEAVED, RMS_ONCE, 9216}, qk_norm_rope_head},
+    {OP_qk_norm_rope_head, "flux.double text", {512, 24, 24, 128, ROPE_INTERLEAVED, RMS_ONCE, 9216}, qk_norm_rope_head},
+    {OP_qk_norm_rope_head, "flux.single", {4608, 24, 24, 128, ROPE_INTERLEAVED, RMS_ONCE, 21504}, qk_norm_rope_head},
+    {OP_qk_norm_rope_head, "zimage", {4128, 30, 30, 128, ROPE_INTERLEAVED, RMS_TWICE, 11520}, qk_norm_rope_head},
+    {OP_qk_norm_rope_head, "qwen3", {512, 32, 8, 128, ROPE_HALF_EAGER, RMS_TWICE}, qk_norm_rope_head},
+    {OP_attention, "flux.double", {4608, 24, 24, 128, MASK_NONE, 0, 9216}, attention},
+    {OP_attention, "flux.single", {4608, 24, 24, 128, MASK_NONE, 15360, 21504}, attention},
+    {OP_attention, "zimage", {4128, 30, 30, 128, MASK_NONE, 0, 11520}, attention},
+    {OP_attention, "vae.mid", {16384, 1, 1, 512, MASK_NONE}, attention},
+    {OP_attention_eager, "t5", {512, 64, 64, 64, MASK_NONE, 1}, attention_eager},
+    {OP_attention_eager, "clip", {77, 12, 12, 64, MASK_CAUSAL}, attention_eager},
+    {OP_attention_eager, "qwen3", {512, 32, 8, 128, MASK_CAUSAL}, attention_eager},
+    {OP_time_embed, "flux", {256}, time_embed},
+    {OP_cfg_combine, "flux", {4096, 64}, cfg_combine},
+    {OP_cfg_extrapolate, "zimage", {16, 16384, 1}, cfg_combine},
+    {OP_norm_limit, "zimage", {16, 16384}, norm_limit},
+    {OP_negate, "zimage", {16, 16384}, negate},
+    {OP_euler_step, "flux", {4096, 64}, euler_step},
+    {OP_euler_step, "zimage", {16, 16384, 1}, euler_step},
+    {OP_affine, "vae.in", {128, 128, 16}, affine},
+    {OP_to_rgb8, "vae.picture", {1024, 1024}, to_rgb8},
+    {OP_count_nonfinite, "flux.velocity", {4096, 64}, count_nonfinite},
+    {OP_count_nonfinite, "vae.picture", {1024 * 1024, 3}, count_nonfinite},
+    {OP_self_attention, "vae.mid", {16384, 512}, self_attention},
+    {OP_conv2d, "vae.conv_in", {128, 128, 16, 512, 3}, conv2d},
+    {OP_conv2d, "vae.up.0 conv1", {128, 128, 512, 512, 3, CONV_RAW}, conv2d},
+    {OP_conv2d, "vae.up.0 conv2", {128, 128, 512, 512, 3, CONV_BIAS, 1}, conv2d},
+    {OP_conv2d, "vae.up.1 conv1", {256, 256, 512, 512, 3, CONV_RAW}, conv2d},
+    {OP_conv2d, "vae.up.1 conv2", {256, 256, 512, 512, 3, CONV_BIAS, 1}, conv2d},
+    {OP_conv2d, "vae.up.2 first conv1", {512, 512, 512, 256, 3, CONV_RAW}, conv2d},
+    {OP_conv2d, "vae.up.2 shortcut", {512, 512, 512, 256, 1, CONV_RAW}, conv2d},
+    {OP_conv2d, "vae.up.2 first conv2", {512, 512, 256, 256, 3, CONV_BIAS, 2}, conv2d},
+    {OP_conv2d, "vae.up.2 conv1", {512, 512, 256, 256, 3, CONV_RAW}, conv2d},
+    {OP_conv2d, "vae.up.3 first conv1", {1024, 1024, 256, 128, 3, CONV_RAW}, conv2d},
+    {OP_conv2d, "vae.up.3 shortcut", {1024, 1024, 256, 128, 1, CONV_RAW}, conv2d},
+    {OP_conv2d, "vae.up.3 first conv2", {1024, 1024, 128, 128, 3, CONV_BIAS, 2}, conv2d},
+    {OP_conv2d, "vae.up.3 conv1", {1024, 1024, 128, 128, 3, CONV_RAW}, conv2d},
+    {OP_conv2d, "vae.conv_out", {1024, 1024, 128, 3, 3}, conv2d},
+    {OP_upsample_conv, "vae.up.0", {256, 256, 512, 512, 3}, upsample_conv},
+    {OP_upsample_conv, "vae.up.1", {512, 512, 512, 512, 3}, upsample_conv},
+    {OP_upsample_conv, "vae.up.2", {1024, 1024, 256, 256, 3}, upsample_conv},
+    {OP_groupnorm, "vae.mid", {128, 128, 512}, groupnorm},
+    {OP_groupnorm_silu, "vae.up.0 norm1", {128, 128, 512}, groupnorm},
+    {OP_groupnorm_silu, "vae.up.0 norm2", {128, 128, 512, 1}, groupnorm},
+    {OP_groupnorm_silu, "vae.up.1 norm2", {256, 256, 512, 1}, groupnorm},
+    {OP_groupnorm_silu, "vae.up.2 first norm1", {512, 512, 512}, groupnorm},
+    {OP_groupnorm_silu, "vae.up.2 norm2", {512, 512, 256, 1}, groupnorm},
+    {OP_groupnorm_silu, "vae.up.3 first norm1", {1024, 1024, 256}, groupnorm},
+    {OP_groupnorm_silu, "vae.up.3 norm2", {1024, 1024, 128, 1}, groupnorm},
+    {.name = NULL},
+};
+
+static const ShapeCase SMALL[] = {
+    {OP_copy, "demo.text_rows", {512, 128}, copy},
+    {OP_embed, "demo.t5", {512, 1000, 128}, embed},
+    {OP_rel_bias, "demo.t5", {2, 512}, rel_bias},
+    {OP_pack, "demo", {16, 16, 16}, pack},
+    {OP_unpack, "demo", {16, 16, 16}, unpack},
+    {OP_linear, "demo.single.out", {576, 640, 128, 1}, linear},
+    {OP_linear, "one row", {1, 128, 384, 1}, linear},
+    {OP_linear_rows, "demo.single.mod", {28, 128, 384, 1, 5632}, linear},
+    {OP_linear_many, "demo.double.qkv text", {512, 128, PACK | BIAS, 128, 128, 128}, linear_many},
+    {OP_linear_many_gelu, "demo.single.qkv_mlp", {576, 128, PACK | BIAS, 128, 128, 128, 512}, linear_many_gelu},
+    {OP_linear_gelu, "into a wider buffer", {576, 128, 512, 1, 640}, linear},
+    {OP_linear_gelu, "demo.double.ff_in text", {512, 128, 512, 1}, linear},
+    {OP_act, "demo.temb", {1, 128, ACT_SILU}, act},
+    {OP_act_mul, "demo.t5", {512, 256, ACT_GELU_NEW}, act_mul},
+    {OP_add, "demo.vae", {128 * 128, 32}, add},
+    {OP_residual_gate, "demo.single", {576, 128, GATE_ROW}, residual_gate},
+    {OP_residual_gate, "transposed", {576, 128, GATE_ROW, 1}, residual_gate},
+    {OP_layernorm, "demo.clip", {77, 128}, layernorm},
+    {OP_ln_modulate, "demo.single", {576, 128}, ln_modulate},
+    {OP_ln_modulate, "a few rows, width of flux", {21, 3072}, ln_modulate},
+    {OP_rmsnorm, "demo.t5", {512, 128, RMS_TWICE}, rmsnorm},
+    {OP_rmsnorm_scale, "width of demo", {576, 128}, rmsnorm_scale},
+    {OP_residual_norm, "width of demo", {576, 128}, residual_norm},
+    {OP_qk_norm_rope_head, "demo.single", {576, 1, 1, 128, ROPE_INTERLEAVED, RMS_ONCE, 896}, qk_norm_rope_head},
+    {OP_attention, "demo.single", {576, 1, 1, 128, MASK_NONE, 640, 896}, attention},
+    {OP_attention_eager, "demo.t5", {512, 2, 2, 64, MASK_NONE, 1}, attention_eager},
+    {OP_time_embed, "demo", {256}, time_embed},
+    {OP_cfg_combine, "demo", {64, 64}, cfg_combine},
+    {OP_cfg_extrapolate, "small", {16, 256, 1}, cfg_combine},
+    {OP_norm_limit, "small", {16, 256}, norm_limit},
+    {OP_negate, "small", {16, 256}, negate},
+    {OP_euler_step, "demo", {64, 64}, euler_step},
+    {OP_affine, "demo.vae.in", {16, 16, 16}, affine},
+    {OP_to_rgb8, "demo.vae.picture", {128, 128}, to_rgb8},
+    {OP_count_nonfinite, "demo.velocity", {64, 64}, count_nonfinite},
+    {OP_self_attention, "demo.vae.mid", {256, 64}, self_attention},
+    {OP_conv2d, "demo.vae conv1", {64, 64, 64, 64, 3, CONV_RAW}, conv2d},
+    {OP_conv2d, "demo.vae conv2", {64, 64, 64, 64, 3, CONV_BIAS, 2}, conv2d},
+    {OP_upsample_conv, "demo.vae", {64, 64, 64, 64, 3}, upsample_conv},
+    {OP_groupnorm, "demo.vae.mid", {16, 16, 64}, groupnorm},
+    {OP_groupnorm_silu, "demo.vae norm1", {64, 48, 128}, groupnorm},
+    {OP_groupnorm_silu, "demo.vae last norm2", {128, 128, 32, 1}, groupnorm},
+    {.name = NULL},
+};
+
+const ShapeCase *shapes_cases(bool small) { return small ? SMALL : FULL; }
