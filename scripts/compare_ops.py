@@ -238,6 +238,12 @@ def expect(op, i, w, b, s, out):
     if op == "affine":
         scale = decimal(1 / real(s[0]))
         return [(i[0] / scale) + decimal(real(s[1]))]
+    if op == "kl_sample":                                    # DiagonalGaussianDistribution.sample, _encode_vae_image
+        std = torch.exp(0.5 * torch.clamp(i[1], -30.0, 20.0))
+        return [((i[0] + std * i[2]) - decimal(real(s[0]))) * decimal(real(s[1]))]
+    if op == "scale_noise":                                  # FlowMatchEulerDiscreteScheduler.scale_noise
+        sigma = torch.tensor([real(s[0])], device=device).to(dtype)
+        return [sigma * i[1] + (1.0 - sigma) * i[0]]
     if op == "to_rgb8":                                      # VaeImageProcessor
         t = (i[0] * 0.5 + 0.5).clamp(0, 1)
         return [torch.from_numpy((t.cpu().float().numpy() * 255).round().astype("uint8")).to(device)]

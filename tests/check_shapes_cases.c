@@ -144,6 +144,22 @@ MAKE(affine, Affine) {
     a->mul = (float)(1 / 0.3611), a->add = 0.1159f;
 }
 
+MAKE(kl_sample, KlSample) { /* height, width, channels */
+    Tensor moments = shapes_new(m, real(m), p[0], p[1], 2 * p[2]);
+    a->y = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->mean = tensor_slice(moments, 2, 0, p[2]);
+    a->logvar = tensor_slice(moments, 2, p[2], p[2]);
+    a->noise = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->shift = 0.1159f, a->scale = 0.3611f;
+}
+
+MAKE(scale_noise, ScaleNoise) {
+    a->y = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->x = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->noise = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->sigma = 0.7109375f;
+}
+
 MAKE(to_rgb8, ToRgb8) {
     a->y = shapes_new(m, U8, p[0], p[1], 3);
     a->x = shapes_new(m, real(m), p[0], p[1], 3);
@@ -353,6 +369,8 @@ static const ShapeCase FULL[] = {
     {OP_euler_step, "flux", {4096, 64}, euler_step},
     {OP_euler_step, "zimage", {16, 16384, 1}, euler_step},
     {OP_affine, "vae.in", {128, 128, 16}, affine},
+    {OP_kl_sample, "vae.encoder", {128, 128, 16}, kl_sample},
+    {OP_scale_noise, "img2img", {16, 128, 128}, scale_noise},
     {OP_to_rgb8, "vae.picture", {1024, 1024}, to_rgb8},
     {OP_count_nonfinite, "flux.velocity", {4096, 64}, count_nonfinite},
     {OP_count_nonfinite, "vae.picture", {1024 * 1024, 3}, count_nonfinite},
@@ -419,6 +437,8 @@ static const ShapeCase SMALL[] = {
     {OP_negate, "small", {16, 256}, negate},
     {OP_euler_step, "demo", {64, 64}, euler_step},
     {OP_affine, "demo.vae.in", {16, 16, 16}, affine},
+    {OP_kl_sample, "demo.vae.encoder", {16, 16, 16}, kl_sample},
+    {OP_scale_noise, "demo", {16, 16, 16}, scale_noise},
     {OP_to_rgb8, "demo.vae.picture", {128, 128}, to_rgb8},
     {OP_count_nonfinite, "demo.velocity", {64, 64}, count_nonfinite},
     {OP_self_attention, "demo.vae.mid", {256, 64}, self_attention},
