@@ -256,7 +256,8 @@ static void expect_self_attention(Case *c, Buf *y, const Buf *x, const Buf *resi
         worst = fmax(worst, fabs(check_r((double)naive[4][i] + (double)residual->v[i], t) - exact[4][i]));
     }
     for (int64_t i = 0; i < n; i++)
-        check_within(y, i, check_r(exact[4][i], t), 2 * worst + 16 * CHECK_U * fabs(exact[4][i]) + check_half_ulp(exact[4][i], t));
+        check_within(y, i, check_r(exact[4][i], t),
+                     2 * worst + 16 * CHECK_U * fabs(exact[4][i]) + check_half_ulp(exact[4][i], t));
 }
 
 static void make_self_attention(Case *c) {

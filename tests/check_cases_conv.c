@@ -247,7 +247,8 @@ static void make_silu_sweep(Case *c) {
     int64_t ch = c->small ? 512 : FINITE, step = FINITE / ch;
     check_label(c, "BF16, %lld numbers and their negatives through SiLU", (long long)ch);
     Buf *x = check_in(c, "x", &a->x, BF16, LAYOUT_DENSE, SHAPE(1, 2, ch));
-    Buf *weight = check_in(c, "w", &a->w, BF16, LAYOUT_DENSE, SHAPE(ch)), *shift = check_in(c, "b", &a->b, BF16, LAYOUT_DENSE, SHAPE(ch));
+    Buf *weight = check_in(c, "w", &a->w, BF16, LAYOUT_DENSE, SHAPE(ch)),
+        *shift = check_in(c, "b", &a->b, BF16, LAYOUT_DENSE, SHAPE(ch));
     Buf *y = check_out(c, "y", &a->y, BF16, LAYOUT_DENSE, SHAPE(1, 2, ch));
     a->eps = 0;
     a->groups = 1;

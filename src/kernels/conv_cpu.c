@@ -176,8 +176,8 @@ static Status convolve(Exec *x, OpId op, const Conv2d *a, int up) {
     int64_t units = gemm_ceil(p.out_height, p.tile_y) * across * parts;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(p.threads)
     for (int64_t u = 0; u < units; u++)
-        unit(&p, a, wide, biased ? bias : NULL, a->skip_bias.rank ? skip_bias : NULL, u / parts / across * p.tile_y, u / parts % across * p.tile_x,
-             u % parts * p.tile_n, scratch + p.tiles + p.per_thread * (size_t)gemm_thread());
+        unit(&p, a, wide, biased ? bias : NULL, a->skip_bias.rank ? skip_bias : NULL, u / parts / across * p.tile_y,
+             u / parts % across * p.tile_x, u % parts * p.tile_n, scratch + p.tiles + p.per_thread * (size_t)gemm_thread());
     return OK;
 }
 

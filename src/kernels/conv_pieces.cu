@@ -60,7 +60,8 @@ __global__ void __launch_bounds__(THREADS) k_conv_post(T *y, After<T> f, I vecto
 
 /* One unit of bytes (a pixel has `row` of them) to its four places. Blocks in y take lines of the input. */
 template <typename U>
-__global__ void __launch_bounds__(THREADS) k_double(U *y, const U *in, int64_t line, int64_t pixel, int height, int width, int row) {
+__global__ void __launch_bounds__(THREADS) k_double(U *y, const U *in, int64_t line, int64_t pixel, int height, int width,
+                                                    int row) {
     int i = blockIdx.x * THREADS + threadIdx.x, px = i / row, c = i - px * row;
     if (px >= width) return;
     int64_t out = (int64_t)2 * width * row;
@@ -133,8 +134,10 @@ template <typename T, int V> void launch_post(Exec *x, Tensor y, After<T> f) {
     int row = (int)(y.shape[2] / V);
     unsigned blocks = blocks_for(vectors, THREADS * EACH);
     cudaStream_t stream = x->cuda->stream;
-    if (vectors < (int64_t)1 << 31) k_conv_post<T, V, uint32_t><<<blocks, THREADS, 0, stream>>>((T *)y.data, f, (uint32_t)vectors, row);
-    else k_conv_post<T, V, int64_t><<<blocks, THREADS, 0, stream>>>((T *)y.data, f, vectors, row);
+    T *to = (T *)y.data;
+    if (vectors < (int64_t)1 << 31)
+        k_conv_post<T, V, uint32_t><<<blocks, THREADS, 0, stream>>>(to, f, (uint32_t)vectors, row);
+    else k_conv_post<T, V, int64_t><<<blocks, THREADS, 0, stream>>>(to, f, vectors, row);
 }
 
 template <typename U> void launch_double(Exec *x, Tensor y, Tensor in) {

@@ -21,7 +21,8 @@ using rows::widen;
 namespace {
 
 /* AHEAD: loads in flight a thread. Three blocks an SM of the apply kernel, two of the sums', are enough to fill the memory. */
-constexpr int THREADS = 256, CHUNKS_MAX = 1024, CHUNK_MIN = 64, SUM_AHEAD = 4, APPLY_AHEAD = 2, APPLY_MAX = 16, APPLY_BLOCKS = 2112;
+constexpr int THREADS = 256, CHUNKS_MAX = 1024, CHUNK_MIN = 64;
+constexpr int SUM_AHEAD = 4, APPLY_AHEAD = 2, APPLY_MAX = 16, APPLY_BLOCKS = 2112;
 
 /* A picture as the kernels walk it: `vectors` of V channels, `wide` of them side by side in a block, which then holds
  * THREADS / wide pixels at a time. */

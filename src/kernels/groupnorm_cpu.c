@@ -51,7 +51,8 @@ static Status check(Exec *x, OpId op, const GroupNorm *a) {
     if (!a->w.rank || !a->b.rank || tensor_numel(a->w) != a->x.shape[2] || tensor_numel(a->b) != a->x.shape[2] ||
         !tensor_contiguous(a->w) || !tensor_contiguous(a->b) || !gemm_storage(a->w.dtype) || !gemm_storage(a->b.dtype))
         return fail(x->error, ERR_MODEL, "%s: weight and bias must be vectors of %lld", name, (long long)a->x.shape[2]);
-    if (a->bias.rank && (tensor_numel(a->bias) != a->x.shape[2] || !tensor_contiguous(a->bias) || !gemm_storage(a->bias.dtype)))
+    if (a->bias.rank && (tensor_numel(a->bias) != a->x.shape[2] || !tensor_contiguous(a->bias) ||
+                         !gemm_storage(a->bias.dtype)))
         return fail(x->error, ERR_MODEL, "%s: bias of %lld elements, expected a vector of %lld", name,
                     (long long)tensor_numel(a->bias), (long long)a->x.shape[2]);
     return OK;
@@ -100,8 +101,8 @@ static void sum_band(const Plan *p, const Norm *m, int64_t band, double *sum, fl
 }
 
 /* p and q of the contract for every channel. */
-static void statistics(const Plan *p, const double *sums, DType round, float eps, const float *w, const float *b, float *scale,
-                       float *shift) {
+static void statistics(const Plan *p, const double *sums, DType round, float eps, const float *w, const float *b,
+                       float *scale, float *shift) {
     double count = (double)p->height * (double)p->width * (double)p->group;
     for (int64_t c0 = 0; c0 < p->channels; c0 += p->group) {
         double sum = 0, square = 0;
@@ -149,7 +150,8 @@ static Status normalise(Exec *x, OpId op, const GroupNorm *a, bool keep) {
     if (!scratch) return fail(x->error, ERR_MEMORY, "%s: no scratch of %zu bytes", ops_info(op)->name, p.total);
     double *sums = (double *)(void *)(scratch + p.sums);
     float *scale = (float *)(void *)(scratch + p.scale), *shift = (float *)(void *)(scratch + p.shift);
-    float *bias = (float *)(void *)(scratch + p.bias), *w = (float *)(void *)(scratch + p.w), *b = (float *)(void *)(scratch + p.b);
+    float *bias = (float *)(void *)(scratch + p.bias);
+    float *w = (float *)(void *)(scratch + p.w), *b = (float *)(void *)(scratch + p.b);
     gemm_widen(w, a->w.data, a->w.dtype, a->x.dtype, p.channels);
     gemm_widen(b, a->b.data, a->b.dtype, a->x.dtype, p.channels);
     if (a->bias.rank) {

@@ -27,7 +27,8 @@ size_t ops_cpu_resident(void) {
 
 const Family FAMILIES_CPU[] = {
     {"linear-gelu-f32", BOUNDED, LINEAR_GELU_F32_CPU, 2, "linear + GELU, the product kept in f32"},
-    {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CPU, 3, "KL decoder: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
+    {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CPU, 3,
+     "KL decoder: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
     {"linear-gelu", EXACT, LINEAR_GELU_FUSED_CPU, 2, "linear + GELU in one pass"},
     {"ln-modulate", EXACT, LN_MODULATE_FUSED_CPU, 1, "LayerNorm + modulation in one pass"},
 };
@@ -36,7 +37,8 @@ const int FAMILIES_CPU_COUNT = sizeof FAMILIES_CPU / sizeof *FAMILIES_CPU;
 #ifdef HAVE_CUDA
 const Family FAMILIES_CUDA[] = {
     {"linear-gelu-f32", BOUNDED, LINEAR_GELU_F32_CUDA, 2, "linear + GELU, the product kept in f32"},
-    {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CUDA, 3, "KL decoder: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
+    {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CUDA, 3,
+     "KL decoder: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
     {"mean-norm-once", BOUNDED, MEAN_NORM_ONCE_CUDA, 3, "RMS norm, scale, gate and residual with one rounding"},
     {"linear-packed", EXACT, LINEAR_PACKED_CUDA, 2, "products of one input as one"},
     {"linear-rows", EXACT, LINEAR_ROWS_CUDA, 1, "rows of all steps in one product"},

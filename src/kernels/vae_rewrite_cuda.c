@@ -44,7 +44,8 @@ static Status fold(Exec *x, const SelfAttention *a, Tensor w, Tensor b) {
     int64_t c = w.shape[0];
     const int64_t turned[] = {c, c}, steps[] = {1, c};
     Tensor transposed = arena_tensor(x->scratch, w.dtype, 2, turned), view = a->wv->w;
-    if (!transposed.data) return fail(x->error, ERR_MEMORY, "self_attention: no scratch for %lld x %lld", (long long)c, (long long)c);
+    if (!transposed.data)
+        return fail(x->error, ERR_MEMORY, "self_attention: no scratch of %zu bytes", tensor_bytes(w));
     memcpy(view.stride, steps, sizeof steps);
     TRY(cuda_pieces_op(x, OP_copy, &(Copy){.y = transposed, .x = view}));
     Weight columns = {.w = transposed, .round = w.dtype, .name = "wv^T"};
