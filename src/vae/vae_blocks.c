@@ -70,8 +70,9 @@ Status vae_blocks_resnet(const VaeResnet *r, int groups, Exec *x, VaeTurns *t) {
                                           .eps = VAE_EPS, .groups = groups}));
     Tensor skip = in, skip_bias = {0};
     if (r->shortcut.w.rank) {
-        skip = tensor_view(tensor_slice(tensor_view(a, h * w * r->in), 0, 0, h * w * r->out), h, w, r->out);
-        if (r->out > r->in) skip = exec_new(x, h, w, r->out);
+        int64_t n = h * w * r->out; /* a is free again, if it is large enough */
+        skip = r->out > r->in ? exec_new(x, h, w, r->out)
+                              : tensor_view(tensor_slice(tensor_view(a, h * w * r->in), 0, 0, n), h, w, r->out);
         skip_bias = r->shortcut.bias;
         c = vae_blocks_conv1(skip, in, &r->shortcut);
         c.form = CONV_RAW;
