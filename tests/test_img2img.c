@@ -498,7 +498,8 @@ static void defaults(void) {
     expect(job.width == 32 && job.height == 48 && job.steps == 8 && job.first_step == 3 && job.strength == 0.6);
     job = (Job){.prompt = "a", .image = GOLDEN_DIR "/photo.jpg", .width = 64};
     expect(pipeline_resolve(z, &job, &e) == OK && job.width == 64 && job.height == 48);
-    char *text = meta_json(&(Meta){&job, "t", "cpu", F32}, NULL, NULL), *line = meta_parameters(&(Meta){&job, "t", "cpu", F32});
+    Meta meta = {.job = &job, .title = "t", .device = "cpu", .dtype = F32};
+    char *text = meta_json(&meta, NULL, NULL), *line = meta_parameters(&meta);
     char sum[SHA256_TEXT], want[200];
     uint64_t size;
     expect_ok(sha256_file(GOLDEN_DIR "/photo.jpg", sum, &size, NULL, &e), &e);
