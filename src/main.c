@@ -189,6 +189,7 @@ static Status verify(const Cli *cli, Error *e) {
     if (status != OK && recorded) because(e, "%s names its model; if it lies elsewhere give -m DIR", cli->args[0]);
     VerifyOptions options = {.file = cli->args[0],
                              .folder = folder,
+                             .image = cli->image,
                              .device = cli->device,
                              .vram = cli->vram,
                              .json = cli->json,

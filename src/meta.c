@@ -93,12 +93,13 @@ static bool add_dispatch(cJSON *o, const Media *m) {
     return ok;
 }
 
-/* With what, and from where: what `ditto verify` needs and names. */
+/* With what, and from where: what `ditto verify` needs and names. An absolute path says more about a machine and its user
+ * than a picture should carry along. */
 static bool add_origin(cJSON *o, const Meta *m) {
     char build[PROFILE_BUILD];
     profile_build(build);
-    return (!m->path || add_text(o, "model_path", m->path)) && (!m->profile || add_text(o, "profile", m->profile)) &&
-           (!build[0] || add_text(o, "build", build));
+    return (!m->path || m->path[0] == '/' || add_text(o, "model_path", m->path)) &&
+           (!m->profile || add_text(o, "profile", m->profile)) && (!build[0] || add_text(o, "build", build));
 }
 
 /* The image that the picture began from: its name without folders, and which file that was. */

@@ -15,7 +15,7 @@ typedef struct Meta {
     const char *title; /* of the model */
     const char *device;
     DType dtype;
-    const char *path;    /* what -m named; NULL: not told */
+    const char *path;    /* what -m was; NULL: not told; an absolute path is not told either */
     const char *profile; /* profile_text(); NULL: not told */
 } Meta;
 

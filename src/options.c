@@ -38,7 +38,7 @@ static const Option OPTIONS[] = {
      16384, NULL},
     {"height", 'H', KIND_SIZE, GEN | BEN | SIG | NOI, "N", "pixels, a multiple of 16 (default: the model's)", AT(height), 16,
      16384, NULL},
-    {"image", 'i', KIND_TEXT, GEN, "FILE",
+    {"image", 'i', KIND_TEXT, GEN | VER, "FILE",
      "begin from this picture (PNG or JPEG), resized to the size drawn", AT(image), 0, 0, NULL},
     {"strength", 0, KIND_REAL, GEN, "X", "share of the steps that run on the image, 0 to 1 (default: 0.6)", AT(strength), 0,
      1, NULL},

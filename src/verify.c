@@ -1,172 +1,30 @@
 /* verify.c - see verify.h. The recorded object is compared with the one that this run would record (meta_json): what differs
  * between them is the environment, since the parameters were taken from the first.
- * Easy to get wrong: families stand in the record by component, but are asked for by name; a name that was mounted anywhere
- * is asked for. */
+ * Easy to get wrong: where the model and the picture it began from lie is no difference; which files they are is. */
 #include "verify.h"
 
 #include "compare.h"
 #include "core/json.h"
 #include "media/image.h"
-#include "media/png.h"
 #include "meta.h"
+#include "meta_read.h"
 #include "profile.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Record {
-    PngTexts texts;
-    Json *json;
-    const char *path, *device;
-    DType dtype;
-    Job job; /* strings are the record's */
-    char families[512];
-} Record;
-
-static void record_close(Record *r) {
-    json_free(r->json);
-    png_texts_free(&r->texts);
-}
-
-static Status record_open(const char *path, Record *r, Error *e) {
-    *r = (Record){.path = path};
-    TRY(png_read_texts(path, &r->texts, e));
-    const char *text = png_texts_get(&r->texts, PNG_DITTO_KEY);
-    if (!text) return fail(e, ERR_USAGE, "%s: carries no parameters of ditto's", path);
-    TRY(json_parse(text, strlen(text), path, &r->json, e));
-    return cJSON_IsObject(r->json) ? OK : fail(e, ERR_USAGE, "%s: its parameters are no JSON object", path);
-}
-
 Status verify_model(const char *file, char **model, Error *e) {
-    Record r;
+    MetaRecord r;
     const char *text = NULL;
-    Status status = record_open(file, &r, e);
+    Status status = meta_read_open(file, &r, e);
     if (status == OK) status = json_string(r.json, "model_path", &text, file, e);
     if (status == OK && !text) status = fail(e, ERR_USAGE, "%s: does not say where its model lies: give -m DIR", file);
     if (status == OK && !(*model = strdup(text))) status = fail(e, ERR_MEMORY, "%s: out of memory", file);
-    record_close(&r);
+    meta_read_close(&r);
     return status;
-}
-
-/* --- the recorded job --- */
-
-static Status check_keys(const Record *r, Error *e) {
-    static const char *const KNOWN[] = {"ditto",
-                                        "model",
-                                        "model_path",
-                                        "prompt",
-                                        "negative_prompt",
-                                        "seed",
-                                        "rng",
-                                        "width",
-                                        "height",
-                                        "steps",
-                                        "guidance",
-                                        "cfg_normalization",
-                                        "cfg_truncation",
-                                        "cfg_scale",
-                                        "max_sequence_length",
-                                        "device",
-                                        "dtype",
-                                        "profile",
-                                        "build",
-                                        "quality",
-                                        "families"};
-    for (const Json *j = r->json->child; j; j = j->next) {
-        bool known = false;
-        for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) known = known || !strcmp(j->string, KNOWN[i]);
-        if (known) continue;
-        Json *name = cJSON_CreateString(j->string); /* from a file: as JSON no control character reaches a terminal */
-        char *word = name ? cJSON_PrintUnformatted(name) : NULL;
-        Status status = fail(e, ERR_USAGE, "%s: was made with %s, which cannot be taken from the picture", r->path,
-                             word ? word : "something");
-        cJSON_free(word);
-        cJSON_Delete(name);
-        return status;
-    }
-    return OK;
-}
-
-static Status read_seed(const Record *r, uint64_t *seed, Error *e) {
-    const Json *j = json_get(r->json, "seed");
-    int64_t number;
-    if (j && json_as_int(j, &number) && number >= 0) {
-        *seed = (uint64_t)number;
-        return OK;
-    }
-    const char *text = cJSON_GetStringValue(j);
-    char *end = NULL;
-    errno = 0;
-    if (text && *text >= '0' && *text <= '9') *seed = strtoull(text, &end, 10);
-    return end && !*end && !errno ? OK : fail(e, ERR_USAGE, "%s: its parameters hold no seed", r->path);
-}
-
-static Status read_int(const Record *r, const char *key, int *out, Error *e) {
-    int64_t v = 0;
-    TRY(json_int(r->json, key, &v, r->path, e));
-    if (v < 1 || v > 1 << 24) return fail(e, ERR_USAGE, "%s: %s: expected 1 to 2^24", r->path, key);
-    *out = (int)v;
-    return OK;
-}
-
-static Status read_real(const Record *r, const char *key, double *out, bool *given, Error *e) {
-    *given = !json_is_null(json_get(r->json, key));
-    return json_double(r->json, key, out, r->path, e);
-}
-
-/* "none", or the names that were mounted in any component. */
-static Status read_families(Record *r, Error *e) {
-    const Json *parts = json_get(r->json, "families");
-    size_t used = 0;
-    for (const Json *part = parts ? parts->child : NULL; part; part = part->next)
-        for (const Json *family = part->child; family; family = family->next) {
-            char name[128];
-            if (!family->string || strlen(family->string) > sizeof name - 3) continue;
-            snprintf(name, sizeof name, ",%s,", family->string);
-            char have[sizeof r->families + 2];
-            snprintf(have, sizeof have, ",%s,", r->families);
-            if (strstr(have, name)) continue;
-            used += (size_t)snprintf(r->families + used, sizeof r->families - used, "%s%s", used ? "," : "",
-                                     family->string);
-            if (used >= sizeof r->families) return fail(e, ERR_USAGE, "%s: too many families", r->path);
-        }
-    if (!used) strcpy(r->families, "none");
-    return OK;
-}
-
-static Status read_job(Record *r, Error *e) {
-    Job *j = &r->job;
-    const char *dtype = NULL, *quality = "lossless";
-    bool given;
-    TRY(check_keys(r, e));
-    TRY(json_string(r->json, "prompt", &j->prompt, r->path, e));
-    if (!j->prompt) return fail(e, ERR_USAGE, "%s: its parameters hold no prompt", r->path);
-    TRY(json_string(r->json, "negative_prompt", &j->negative_prompt, r->path, e));
-    TRY(read_seed(r, &j->seed, e));
-    TRY(read_int(r, "width", &j->width, e));
-    TRY(read_int(r, "height", &j->height, e));
-    TRY(read_int(r, "steps", &j->steps, e));
-    TRY(read_int(r, "max_sequence_length", &j->max_sequence_length, e));
-    TRY(read_real(r, "guidance", &j->guidance, &j->guidance_given, e));
-    TRY(read_real(r, "cfg_scale", &j->cfg_scale, &j->cfg_scale_given, e));
-    TRY(read_real(r, "cfg_normalization", &j->cfg_normalization, &given, e));
-    TRY(read_real(r, "cfg_truncation", &j->cfg_truncation, &j->cfg_truncation_given, e));
-    TRY(json_string(r->json, "device", &r->device, r->path, e));
-    TRY(json_string(r->json, "dtype", &dtype, r->path, e));
-    TRY(json_string(r->json, "quality", &quality, r->path, e));
-    if (!dtype || (strcmp(dtype, "bf16") && strcmp(dtype, "f32")))
-        return fail(e, ERR_USAGE, "%s: dtype: expected bf16 or f32", r->path);
-    r->dtype = strcmp(dtype, "f32") ? BF16 : F32;
-    if (strcmp(quality, "lossless") && strcmp(quality, "high"))
-        return fail(e, ERR_USAGE, "%s: quality: expected lossless or high", r->path);
-    j->quality = strcmp(quality, "high") ? QUALITY_LOSSLESS : QUALITY_HIGH;
-    TRY(read_families(r, e));
-    j->families = r->families;
-    return OK;
 }
 
 /* --- the answer --- */
@@ -180,9 +38,8 @@ static Json *differences(const Json *recorded, const Json *now) {
     for (int s = 0; s < 2; s++)
         for (const Json *j = side[s]->child; j; j = j->next) {
             const Json *a = json_get(recorded, j->string), *b = json_get(now, j->string);
-            /* where the model lies is nobody's business but -m's */
-            if ((a && b && cJSON_Compare(a, b, 1)) || json_get(out, j->string) || !strcmp(j->string, "model_path"))
-                continue;
+            bool place = !strcmp(j->string, "model_path") || !strcmp(j->string, "image");
+            if (place || (a && b && cJSON_Compare(a, b, 1)) || json_get(out, j->string)) continue;
             Json *pair = cJSON_CreateArray();
             cJSON_AddItemToArray(pair, copy_of(a));
             cJSON_AddItemToArray(pair, copy_of(b));
@@ -208,9 +65,8 @@ static Status say(const VerifyOptions *o, const Comparison *c, const Json *diffe
                     (long long)c->bytes, c->max_abs, c->psnr);
         print_differences(differences, out);
         if (!c->equal && !differences->child)
-            fputs("nothing of the environment differs from what is recorded: either the pixels were changed after the "
-                  "picture was\n"
-                  "made, or the model's files are others (ditto selftest -m DIR)\n",
+            fputs("nothing of the environment differs from what is recorded: either the pixels were changed after\n"
+                  "the picture was made, or the model's files are others (ditto selftest -m DIR)\n",
                   out);
         return OK;
     }
@@ -233,7 +89,7 @@ static Status say(const VerifyOptions *o, const Comparison *c, const Json *diffe
     return OK;
 }
 
-static Status answer(const VerifyOptions *o, const Record *r, const Image *image, const Job *job, Pipeline *p,
+static Status answer(const VerifyOptions *o, const MetaRecord *r, const Image *image, const Job *job, Pipeline *p,
                      const Media *media, FILE *out, Error *e) {
     Profile profile;
     char profile_line[PROFILE_TEXT];
@@ -260,7 +116,7 @@ static Status answer(const VerifyOptions *o, const Record *r, const Image *image
     return status;
 }
 
-static Status render(const VerifyOptions *o, Record *r, const Image *image, FILE *out, FILE *err, Error *e) {
+static Status render(const VerifyOptions *o, MetaRecord *r, const Image *image, FILE *out, FILE *err, Error *e) {
     PipelineOptions options = {.model = o->folder,
                                .device = o->device ? o->device : r->device,
                                .dtype = r->dtype,
@@ -271,6 +127,9 @@ static Status render(const VerifyOptions *o, Record *r, const Image *image, FILE
     Job job = r->job;
     TRY(pipeline_open(&options, &p, e));
     Status status = pipeline_resolve(p, &job, e);
+    if (status == OK && r->image_sha256 && strcmp(r->image_sha256, job.image_sha256))
+        status = fail(e, ERR_USAGE, "--image: %s is not the picture that %s began from (SHA-256 %s)", o->image, o->file,
+                      job.image_sha256);
     if (status == OK && !o->quiet)
         fprintf(err, "making %s again with %s on %s: %dx%d, %d steps, seed %" PRIu64 "\n", o->file, pipeline_title(p),
                 pipeline_device(p), job.width, job.height, job.steps, job.seed);
@@ -282,16 +141,16 @@ static Status render(const VerifyOptions *o, Record *r, const Image *image, FILE
 }
 
 Status verify_run(const VerifyOptions *o, FILE *out, FILE *err, Error *e) {
-    Record r;
+    MetaRecord r;
     Image image = {0};
-    Status status = record_open(o->file, &r, e);
-    if (status == OK) status = read_job(&r, e);
+    Status status = meta_read_open(o->file, &r, e);
+    if (status == OK) status = meta_read_job(&r, o->image, e);
     if (status == OK) status = image_read(o->file, &image, e);
     if (status == OK && (image.width != r.job.width || image.height != r.job.height))
         status = fail(e, ERR_USAGE, "%s: has %dx%d pixels, but its parameters say %dx%d", o->file, image.width,
                       image.height, r.job.width, r.job.height);
     if (status == OK) status = render(o, &r, &image, out, err, e);
     image_free(&image);
-    record_close(&r);
+    meta_read_close(&r);
     return status;
 }

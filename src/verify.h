@@ -15,6 +15,7 @@
 typedef struct VerifyOptions {
     const char *file;
     const char *folder; /* the model's, resolved */
+    const char *image;  /* which the picture began from, when it began from one; else NULL */
     const char *device; /* NULL: as recorded */
     size_t vram;
     bool json, quiet;

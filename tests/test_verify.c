@@ -33,6 +33,8 @@ static void draw(const char *line) {
     fclose(null);
 }
 
+static const char *began; /* -i; lint: allow-static (test program) */
+
 static Status verify(const char *file, const char *folder, bool json, Error *e) {
     const volatile int interrupted = 0;
     char *recorded = NULL;
@@ -40,7 +42,8 @@ static Status verify(const char *file, const char *folder, bool json, Error *e) 
     if (!folder) TRY(verify_model(file, &recorded, e));
     FILE *out = fmemopen(printed, sizeof printed - 1, "w");
     VerifyOptions o = {
-        .file = file, .folder = folder ? folder : recorded, .json = json, .quiet = true, .interrupted = &interrupted};
+        .image = began, .file = file, .folder = folder ? folder : recorded, .json = json, .quiet = true,
+        .interrupted = &interrupted};
     Status status = verify_run(&o, out, out, e);
     fclose(out);
     free(recorded);
@@ -105,6 +108,15 @@ static void test_equal(void) {
     verified("z.png", model[0], ERR_USAGE, "--cfg-normalization"); /* another model cannot take its parameters */
 }
 
+static void test_absolute(void) {
+    char line[900], *where = realpath(model[0], NULL);
+    snprintf(line, sizeof line, "-m|%s|-p|a cat|--seed|7|-W|32|-H|16|--steps|1|--max-sequence-length|16|-q|-o|p.png", where);
+    draw(line);
+    verified("p.png", NULL, ERR_USAGE, "p.png: does not say where its model lies: give -m DIR");
+    verified("p.png", where, OK, "");
+    free(where);
+}
+
 static void test_different(void) {
     spoil("a.png", "s.png", NULL, NULL, 3);
     verified("s.png", NULL, ERR_SOME, "s.png: made again it differs: max difference 3, PSNR");
@@ -167,14 +179,42 @@ static void test_refused(void) {
     verified("s.png", model[0], ERR_IO, "s.png");
 }
 
+static void test_image(void) {
+    char line[900];
+    Error e = {0};
+    snprintf(line, sizeof line, "-m|%s|-p|a cat|-i|a.png|--strength|0.5|--seed|3|-W|16|-H|16|--steps|2|"
+             "--max-sequence-length|16|-q|-o|i.png", model[0]);
+    draw(line);
+    verified("i.png", NULL, ERR_USAGE, "i.png: began from the picture \"a.png\": give it with -i");
+    began = "b.png";
+    verified("i.png", NULL, ERR_USAGE, "--image: b.png is not the picture that i.png began from");
+    verified("a.png", NULL, ERR_USAGE, "--image: a.png began from no picture");
+    expect(rename("a.png", "elsewhere.png") == 0);
+    began = "elsewhere.png";
+    expect_ok(verify("i.png", NULL, false, &e), &e);
+    expect(!strcmp(printed, "equal pixels: yes\n")); /* where it lies is no difference */
+    spoil("i.png", "s.png", "image_sha256", NULL, 0);
+    verified("s.png", NULL, ERR_USAGE, "s.png: does not say which picture it began from");
+    spoil("i.png", "s.png", "strength", "1", 0);
+    verified("s.png", NULL, ERR_SOME, "made again it differs");
+    says("other steps_run: 1 | 2\n");
+    began = NULL;
+}
+
 int main(void) {
-    char folder[512];
+    char folder[512], path[2][600];
     for (int i = 0; i < 2; i++)
-        if (!realpath(i ? "tests/golden/tiny-zimage" : "tests/golden/tiny-flux", model[i])) return 1;
+        if (!realpath(i ? "tests/golden/tiny-zimage" : "tests/golden/tiny-flux", path[i])) return 1;
     if (chdir(expect_folder(folder, sizeof folder))) return 1;
+    for (int i = 0; i < 2; i++) { /* relative names: only those are recorded */
+        strcpy(model[i], i ? "z" : "f");
+        if (symlink(path[i], model[i])) return 1;
+    }
     test_equal();
+    test_absolute();
     test_different();
     test_refused();
+    test_image();
     expect_cleanup(folder);
     return expect_done();
 }

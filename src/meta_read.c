@@ -1,0 +1,150 @@
+/* meta_read.c - see meta_read.h.
+ * Easy to get wrong: families stand in the record by component, but are asked for by name; a name that was mounted anywhere
+ * is asked for. Texts come from a file: they are quoted before they are shown. */
+#include "meta_read.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void meta_read_close(MetaRecord *r) {
+    json_free(r->json);
+    png_texts_free(&r->texts);
+}
+
+Status meta_read_open(const char *path, MetaRecord *r, Error *e) {
+    *r = (MetaRecord){.path = path};
+    TRY(png_read_texts(path, &r->texts, e));
+    const char *text = png_texts_get(&r->texts, PNG_DITTO_KEY);
+    if (!text) return fail(e, ERR_USAGE, "%s: carries no parameters of ditto's", path);
+    TRY(json_parse(text, strlen(text), path, &r->json, e));
+    return cJSON_IsObject(r->json) ? OK : fail(e, ERR_USAGE, "%s: its parameters are no JSON object", path);
+}
+
+/* --- the recorded job --- */
+
+/* From a file: as JSON no control character reaches a terminal. cJSON_free() it; NULL when out of memory. */
+static char *quoted(const char *text) {
+    Json *j = cJSON_CreateString(text);
+    char *out = j ? cJSON_PrintUnformatted(j) : NULL;
+    cJSON_Delete(j);
+    return out;
+}
+
+static Status check_keys(const MetaRecord *r, Error *e) {
+    /* clang-format off */
+    static const char *const KNOWN[] = {
+        "ditto", "model", "model_path", "prompt", "negative_prompt", "seed", "rng", "width", "height", "steps", "image",
+        "image_sha256", "strength", "steps_run", "guidance", "cfg_normalization", "cfg_truncation", "cfg_scale",
+        "max_sequence_length", "device", "dtype", "profile", "build", "quality", "families"};
+    /* clang-format on */
+    for (const Json *j = r->json->child; j; j = j->next) {
+        bool known = false;
+        for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) known = known || !strcmp(j->string, KNOWN[i]);
+        if (known) continue;
+        char *word = quoted(j->string);
+        Status status = fail(e, ERR_USAGE, "%s: was made with %s, which cannot be taken from the picture", r->path,
+                             word ? word : "something");
+        cJSON_free(word);
+        return status;
+    }
+    return OK;
+}
+
+static Status read_seed(const MetaRecord *r, uint64_t *seed, Error *e) {
+    const Json *j = json_get(r->json, "seed");
+    int64_t number;
+    if (j && json_as_int(j, &number) && number >= 0) {
+        *seed = (uint64_t)number;
+        return OK;
+    }
+    const char *text = cJSON_GetStringValue(j);
+    char *end = NULL;
+    errno = 0;
+    if (text && *text >= '0' && *text <= '9') *seed = strtoull(text, &end, 10);
+    return end && !*end && !errno ? OK : fail(e, ERR_USAGE, "%s: its parameters hold no seed", r->path);
+}
+
+static Status read_int(const MetaRecord *r, const char *key, int *out, Error *e) {
+    int64_t v = 0;
+    TRY(json_int(r->json, key, &v, r->path, e));
+    if (v < 1 || v > 1 << 24) return fail(e, ERR_USAGE, "%s: %s: expected 1 to 2^24", r->path, key);
+    *out = (int)v;
+    return OK;
+}
+
+static Status read_real(const MetaRecord *r, const char *key, double *out, bool *given, Error *e) {
+    *given = !json_is_null(json_get(r->json, key));
+    return json_double(r->json, key, out, r->path, e);
+}
+
+/* "none", or the names that were mounted in any component. */
+static Status read_families(MetaRecord *r, Error *e) {
+    const Json *parts = json_get(r->json, "families");
+    size_t used = 0;
+    for (const Json *part = parts ? parts->child : NULL; part; part = part->next)
+        for (const Json *family = part->child; family; family = family->next) {
+            char name[128];
+            if (!family->string || strlen(family->string) > sizeof name - 3) continue;
+            snprintf(name, sizeof name, ",%s,", family->string);
+            char have[sizeof r->families + 2];
+            snprintf(have, sizeof have, ",%s,", r->families);
+            if (strstr(have, name)) continue;
+            used += (size_t)snprintf(r->families + used, sizeof r->families - used, "%s%s", used ? "," : "",
+                                     family->string);
+            if (used >= sizeof r->families) return fail(e, ERR_USAGE, "%s: too many families", r->path);
+        }
+    if (!used) strcpy(r->families, "none");
+    return OK;
+}
+
+/* The picture that it began from is named in the record, but lies with the user. */
+static Status read_image(MetaRecord *r, const char *image, Error *e) {
+    const char *name = NULL;
+    TRY(json_string(r->json, "image", &name, r->path, e));
+    if (!name && image) return fail(e, ERR_USAGE, "--image: %s began from no picture", r->path);
+    if (!name) return OK;
+    if (!image) {
+        char *word = quoted(name);
+        Status status = fail(e, ERR_USAGE, "%s: began from the picture %s: give it with -i", r->path, word ? word : "?");
+        cJSON_free(word);
+        return status;
+    }
+    r->job.image = image;
+    TRY(json_string(r->json, "image_sha256", &r->image_sha256, r->path, e));
+    if (!r->image_sha256) return fail(e, ERR_USAGE, "%s: does not say which picture it began from", r->path);
+    return read_real(r, "strength", &r->job.strength, &r->job.strength_given, e);
+}
+
+Status meta_read_job(MetaRecord *r, const char *image, Error *e) {
+    Job *j = &r->job;
+    const char *dtype = NULL, *quality = "lossless";
+    bool given;
+    TRY(check_keys(r, e));
+    TRY(json_string(r->json, "prompt", &j->prompt, r->path, e));
+    if (!j->prompt) return fail(e, ERR_USAGE, "%s: its parameters hold no prompt", r->path);
+    TRY(json_string(r->json, "negative_prompt", &j->negative_prompt, r->path, e));
+    TRY(read_seed(r, &j->seed, e));
+    TRY(read_int(r, "width", &j->width, e));
+    TRY(read_int(r, "height", &j->height, e));
+    TRY(read_int(r, "steps", &j->steps, e));
+    TRY(read_int(r, "max_sequence_length", &j->max_sequence_length, e));
+    TRY(read_real(r, "guidance", &j->guidance, &j->guidance_given, e));
+    TRY(read_real(r, "cfg_scale", &j->cfg_scale, &j->cfg_scale_given, e));
+    TRY(read_real(r, "cfg_normalization", &j->cfg_normalization, &given, e));
+    TRY(read_real(r, "cfg_truncation", &j->cfg_truncation, &j->cfg_truncation_given, e));
+    TRY(read_image(r, image, e));
+    TRY(json_string(r->json, "device", &r->device, r->path, e));
+    TRY(json_string(r->json, "dtype", &dtype, r->path, e));
+    TRY(json_string(r->json, "quality", &quality, r->path, e));
+    if (!dtype || (strcmp(dtype, "bf16") && strcmp(dtype, "f32")))
+        return fail(e, ERR_USAGE, "%s: dtype: expected bf16 or f32", r->path);
+    r->dtype = strcmp(dtype, "f32") ? BF16 : F32;
+    if (strcmp(quality, "lossless") && strcmp(quality, "high"))
+        return fail(e, ERR_USAGE, "%s: quality: expected lossless or high", r->path);
+    j->quality = strcmp(quality, "high") ? QUALITY_LOSSLESS : QUALITY_HIGH;
+    TRY(read_families(r, e));
+    j->families = r->families;
+    return OK;
+}
