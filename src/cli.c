@@ -314,7 +314,8 @@ static bool find_command(const char *word, Command *out) {
 Status cli_parse(int argc, char *const *argv, Cli *cli, Error *e) {
     *cli = (Cli){
         .count = 1, .runs = 5, .warmup = 2, .guidance = -1, .cfg_scale = -1, .guidance_scale = -1,
-        .cfg_normalization = -1, .cfg_truncation = -1, .strength = -1, .min_psnr = -1, .min_ssim = -1, .min_snr = -1, .max_abs = -1};
+        .cfg_normalization = -1, .cfg_truncation = -1, .strength = -1, .min_psnr = -1, .min_ssim = -1, .min_snr = -1,
+        .max_abs = -1};
     Reader r = {argc, 1, argv, cli};
     bool named = argc > 1 && find_command(argv[1], &cli->command);
     if (argc < 2) return fail(e, ERR_USAGE, "no arguments; see ditto --help");
