@@ -498,7 +498,7 @@ static void defaults(void) {
     expect(job.width == 32 && job.height == 48 && job.steps == 8 && job.first_step == 3 && job.strength == 0.6);
     job = (Job){.prompt = "a", .image = GOLDEN_DIR "/photo.jpg", .width = 64};
     expect(pipeline_resolve(z, &job, &e) == OK && job.width == 64 && job.height == 48);
-    Meta meta = {.job = &job, .title = "t", .device = "cpu", .dtype = F32};
+    const Meta meta = {.job = &job, .title = "t", .device = "cpu", .dtype = F32};
     char *text = meta_json(&meta, NULL, NULL), *line = meta_parameters(&meta);
     char sum[SHA256_TEXT], want[200];
     uint64_t size;
