@@ -185,8 +185,9 @@ is $? "says how many steps run: $(head -n 1 .err)"
 [ -f stages/image_latents.safetensors ] && [ -f stages/velocity_001.safetensors ] && [ ! -f stages/velocity_000.safetensors ]
 is $? "stages carry the step's own number"
 works "inspect" "$DITTO" inspect a.png --json
-grep -q 'image_sha256.*strength.*:0.5.*steps_run.*:2' .out && ! grep -q "$GOLDEN" .out
+grep -q '"image[^:]*:[^a-z]*photo.jpg.*image_sha256.*strength.*:0.5.*steps_run.*:2' .out
 is $? "the picture says what it began from, without its folder"
+refused 2 'was made with "image", which cannot be taken from the picture' "verify" "$DITTO" verify a.png
 works "--image" ditto -p "a cat" -o b.png --seed 3 --image "$PHOTO" --strength=0.5 --steps 3
 works "the same picture" "$DITTO" compare a.png b.png
 works "--dry-run" ditto -p "a cat" -o c.png -i "$PHOTO" --steps 3 --dry-run
