@@ -38,8 +38,10 @@ extern "C" {
     X(act_mul, ActMul, 1, 2, 0, 1, EXACT)                                                                \
     X(add, Add, 1, 2, 0, 0, EXACT)                                                                       \
     X(residual_gate, ResidualGate, 1, 3, 0, 0, EXACT)                                                    \
+    X(modulate, Modulate, 1, 3, 0, 0, EXACT)                                                             \
     X(layernorm, LayerNorm, 1, 3, 0, 1, EXACT)                                                           \
     X(ln_modulate, LnModulate, 1, 3, 0, 1, EXACT)                                                        \
+    X(residual_gate_ln_modulate, ResidualGateLnModulate, 2, 5, 0, 1, EXACT)                              \
     X(rmsnorm, RmsNorm, 1, 2, 0, 2, EXACT)                                                               \
     X(rmsnorm_scale, RmsNormScale, 1, 3, 0, 1, EXACT)                                                    \
     X(residual_norm, ResidualNorm, 1, 4, 0, 1, EXACT)                                                    \

@@ -17,6 +17,7 @@ void ops_cpu(Ops *ops) {
     ops_append(ops, CONV_CPU, CONV_CPU_COUNT);
     ops_append(ops, GROUPNORM_CPU, GROUPNORM_CPU_COUNT);
     ops_append(ops, SELF_ATTENTION_CPU, SELF_ATTENTION_CPU_COUNT);
+    ops_append(ops, CHAIN_CPU, CHAIN_CPU_COUNT);
 }
 
 size_t ops_cpu_resident(void) {
@@ -30,7 +31,7 @@ const Family FAMILIES_CPU[] = {
     {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CPU, 3,
      "KL decoder: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
     {"linear-gelu", EXACT, LINEAR_GELU_FUSED_CPU, 2, "linear + GELU in one pass"},
-    {"ln-modulate", EXACT, LN_MODULATE_FUSED_CPU, 1, "LayerNorm + modulation in one pass"},
+    {"ln-modulate", EXACT, LN_MODULATE_FUSED_CPU, 2, "LayerNorm + modulation in one pass"},
 };
 const int FAMILIES_CPU_COUNT = sizeof FAMILIES_CPU / sizeof *FAMILIES_CPU;
 
@@ -45,6 +46,10 @@ const Family FAMILIES_CUDA[] = {
     {"mean-norm", EXACT, MEAN_NORM_CUDA, 3, "RMS norm, scale, gate and residual in one pass"},
     {"qk-mean-norm-rope", EXACT, QK_MEAN_NORM_CUDA, 1, "QK norm in two roundings + RoPE in one pass"},
     {"swiglu", EXACT, SWIGLU_CUDA, 1, "SiLU times up, 8 elements an access"},
+    {"ln-modulate", EXACT, LN_MODULATE_FAST_CUDA, 2, "LayerNorm + modulation, with the gated residual before it, in one pass"},
+    {"residual-gate", EXACT, RESIDUAL_GATE_FAST_CUDA, 2, "gated residual, transposed too, and modulation by wide rows"},
+    {"qk-norm-rope", EXACT, QK_NORM_ROPE_FAST_CUDA, 1, "QK norm + RoPE of whole heads in registers"},
+    {"activation", EXACT, ACT_FAST_CUDA, 2, "SiLU and GELU, with a product, by wide rows"},
 };
 const int FAMILIES_CUDA_COUNT = sizeof FAMILIES_CUDA / sizeof *FAMILIES_CUDA;
 #endif
@@ -74,5 +79,6 @@ void ops_cuda(Ops *ops) {
     ops_append(ops, NORM_MEAN_CUDA, NORM_MEAN_CUDA_COUNT);
     ops_append(ops, GUIDANCE_CUDA, GUIDANCE_CUDA_COUNT);
     ops->row_bits = true;
+    ops_append(ops, CHAIN_CUDA, CHAIN_CUDA_COUNT);
 #endif
 }
