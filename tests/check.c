@@ -41,9 +41,11 @@ static Buf *buffer(Case *c, const char *name, Tensor *slot, DType t, Layout layo
     for (int i = 0; i < rank; i++) order[i] = rank - 1 - i;
     if (layout == LAYOUT_TRANSPOSED)
         for (int i = 0; i < rank; i++) order[i] = i;
+    if (layout == LAYOUT_TURNED && rank > 1) order[0] = rank - 2, order[1] = rank - 1;
     if (layout == LAYOUT_SWAPPED)
         for (int i = 1; i < rank; i++) order[i] = i - 1;
-    bool pads = layout == LAYOUT_PADDED || layout == LAYOUT_SWAPPED || layout == LAYOUT_TRANSPOSED;
+    bool pads = layout == LAYOUT_PADDED || layout == LAYOUT_SWAPPED || layout == LAYOUT_TRANSPOSED ||
+                layout == LAYOUT_TURNED;
     int64_t stride = 1;
     for (int i = 0; i < rank; i++) {
         b->view.stride[order[i]] = stride;
@@ -128,7 +130,7 @@ int64_t check_dim(const Case *c, int64_t full, int64_t small) {
 Layout check_layout(Case *c) { return (Layout)check_below(c, 3); }
 
 const char *check_layout_name(Layout layout) {
-    static const char *const NAMES[] = {"dense", "padded", "swapped", "transposed", "unaligned"};
+    static const char *const NAMES[] = {"dense", "padded", "swapped", "transposed", "turned", "unaligned"};
     return NAMES[layout];
 }
 

@@ -23,6 +23,7 @@ typedef enum Layout {
     LAYOUT_PADDED,     /* last dimension contiguous, rows further apart */
     LAYOUT_SWAPPED,    /* last dimension contiguous, the outer ones in reverse order, padded */
     LAYOUT_TRANSPOSED, /* strides reversed: the last dimension is not contiguous */
+    LAYOUT_TURNED,     /* the last two dimensions exchanged in memory */
     LAYOUT_UNALIGNED,  /* dense, but starting at an odd byte: mapped weights */
 } Layout;
 
