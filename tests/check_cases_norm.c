@@ -76,10 +76,11 @@ static bool normalise(const float *x, int64_t d, float eps, bool centred, double
     double steps = 7 + 4 * ceil((double)d / 512), largest = 0;
     bool finite = true;
     for (int64_t i = 0; i < d; i++) {
-        room[i] = room[i] * (2 * worst + (4 + steps) * CHECK_U) + steps * 0x1p-149 * r;
         finite = finite && isfinite(x[i]);
         if (isfinite(x[i]) && fabs((double)x[i]) > largest) largest = fabs((double)x[i]);
     }
+    double drift = steps * (0x1p-149 + (centred ? CHECK_U * largest : 0)) * r;
+    for (int64_t i = 0; i < d; i++) room[i] = room[i] * (2 * worst + (4 + steps) * CHECK_U) + drift;
     /* merges square differences of means, of single elements too: beyond 2^63 those overflow */
     return !finite || (isfinite(naive_square) && largest < 0x1p63);
 }

@@ -27,43 +27,37 @@ __device__ inline Pair one_plus(Pair a) { return add(both(1.0f), a); }
 __device__ inline Pair round2(float a, float b) { return __floats2bfloat162_rn(a, b); }
 
 /* N pairs, read and written in one access. */
-template <int N> struct Pack {
+template <int N> struct Pairs {
     Pair p[N];
 };
 constexpr int WIDE = 8; /* elements of a 16-byte access */
-using Wide = Pack<WIDE / 2>;
-using Four = Pack<2>;
+using Wide = Pairs<WIDE / 2>;
+using Four = Pairs<2>;
 
 /* Through a plain vector type: a struct of pairs would be copied pair by pair. */
 template <int N> struct Raw;
+template <> struct Raw<1> {
+    using Type = unsigned;
+};
 template <> struct Raw<2> {
     using Type = uint2;
 };
 template <> struct Raw<4> {
     using Type = uint4;
 };
-template <int N> __device__ inline Pack<N> get(const Bf *from) {
-    union Both {
-        typename Raw<N>::Type raw;
-        unsigned word[N];
-    } u;
-    Pack<N> p;
-    u.raw = *reinterpret_cast<const typename Raw<N>::Type *>(from);
-#pragma unroll
-    for (int i = 0; i < N; i++) p.p[i] = *reinterpret_cast<const Pair *>(&u.word[i]);
+template <int N> __device__ inline Pairs<N> get(const Bf *from) {
+    typename Raw<N>::Type raw = *reinterpret_cast<const typename Raw<N>::Type *>(from);
+    Pairs<N> p;
+    memcpy(&p, &raw, sizeof p);
     return p;
 }
-template <int N> __device__ inline void put(Bf *to, const Pack<N> &p) {
-    union Both {
-        typename Raw<N>::Type raw;
-        unsigned word[N];
-    } u;
-#pragma unroll
-    for (int i = 0; i < N; i++) u.word[i] = *reinterpret_cast<const unsigned *>(&p.p[i]);
-    *reinterpret_cast<typename Raw<N>::Type *>(to) = u.raw;
+template <int N> __device__ inline void put(Bf *to, const Pairs<N> &p) {
+    typename Raw<N>::Type raw;
+    memcpy(&raw, &p, sizeof raw);
+    *reinterpret_cast<typename Raw<N>::Type *>(to) = raw;
 }
-template <int N> __device__ inline Pack<N> filled(Pair v) {
-    Pack<N> p;
+template <int N> __device__ inline Pairs<N> filled(Pair v) {
+    Pairs<N> p;
 #pragma unroll
     for (int i = 0; i < N; i++) p.p[i] = v;
     return p;

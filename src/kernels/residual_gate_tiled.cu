@@ -45,7 +45,11 @@ __global__ void __launch_bounds__(THREADS) k_residual_gate_tiled(Turned a) {
 __device__ inline unsigned word_at(const void *p, int64_t element) {
     return *reinterpret_cast<const unsigned *>((const Bf *)p + element);
 }
-__device__ inline Pair pair_of(unsigned word) { return *reinterpret_cast<const Pair *>(&word); }
+__device__ inline Pair pair_of(unsigned word) {
+    Pair p;
+    memcpy(&p, &word, sizeof p);
+    return p;
+}
 
 /* A tile of two elements a lane: 64 tokens by 32 words of two columns. */
 constexpr int SIDE = 2 * LANES, READS = SIDE / WARPS, WORDS = LANES / WARPS;
@@ -85,7 +89,7 @@ __global__ void __launch_bounds__(THREADS) k_residual_gate_tiled_pairs(Turned a)
             Pair v = pair_of(__byte_perm(even, odd, j ? 0x7632 : 0x5410));
             if (a.gate) v = mul(__bfloat162bfloat162(((const Bf *)a.gate)[column]), v);
             v = add(pair_of(kept[i][j]), v);
-            *reinterpret_cast<unsigned *>(y + column * a.y_column + token) = *reinterpret_cast<const unsigned *>(&v);
+            put(y + column * a.y_column + token, Pairs<1>{{v}});
         }
     }
 }
