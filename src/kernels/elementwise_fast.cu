@@ -160,7 +160,7 @@ template <bool TIMES> bool run_act(Exec *x, const char *op, const Streams &s, in
     case ACT_SILU: *status = run(x, op, s, ActF<ACT_SILU, TIMES>{}); return true;
     case ACT_GELU_TANH: *status = run(x, op, s, ActF<ACT_GELU_TANH, TIMES>{}); return true;
     case ACT_GELU_NEW: *status = run(x, op, s, ActF<ACT_GELU_NEW, TIMES>{}); return true;
-    default: return false; /* text encoders only */
+    default: return false;
     }
 }
 
@@ -187,17 +187,27 @@ Status act_mul_cuda_fast(Exec *x, const void *args) {
     return chain_run(x, OP_act_mul, args);
 }
 
-bool accepts2(const void *args, char *why, size_t size) { return want_bf16((const Tensor *)args, 2, why, size); }
-bool accepts3(const void *args, char *why, size_t size) { return want_bf16((const Tensor *)args, 3, why, size); }
-bool accepts4(const void *args, char *why, size_t size) { return want_bf16((const Tensor *)args, 4, why, size); }
+bool four_accepts(const void *args, char *why, size_t size) { return want_bf16((const Tensor *)args, 4, why, size); }
+
+/* Kinds that only text encoders have gain nothing here. */
+bool kind_accepts(int kind, char *why, size_t size) {
+    if (kind == ACT_SILU || kind == ACT_GELU_TANH || kind == ACT_GELU_NEW) return true;
+    return snprintf(why, size, "activation %d is none of SiLU, GELU tanh and gelu_new", kind), false;
+}
+bool act_accepts(const void *args, char *why, size_t size) {
+    return want_bf16((const Tensor *)args, 2, why, size) && kind_accepts(((const Act *)args)->kind, why, size);
+}
+bool act_mul_accepts(const void *args, char *why, size_t size) {
+    return want_bf16((const Tensor *)args, 3, why, size) && kind_accepts(((const ActMul *)args)->kind, why, size);
+}
 
 } /* namespace */
 
 const Impl RESIDUAL_GATE_FAST_CUDA[] = {
-    {OP_residual_gate, "cuda_fast", residual_gate_cuda_fast, NULL, accepts4},
-    {OP_modulate, "cuda_fast", modulate_cuda_fast, NULL, accepts4},
+    {OP_residual_gate, "cuda_fast", residual_gate_cuda_fast, NULL, four_accepts},
+    {OP_modulate, "cuda_fast", modulate_cuda_fast, NULL, four_accepts},
 };
 const Impl ACT_FAST_CUDA[] = {
-    {OP_act, "cuda_fast", act_cuda_fast, NULL, accepts2},
-    {OP_act_mul, "cuda_fast", act_mul_cuda_fast, NULL, accepts3},
+    {OP_act, "cuda_fast", act_cuda_fast, NULL, act_accepts},
+    {OP_act_mul, "cuda_fast", act_mul_cuda_fast, NULL, act_mul_accepts},
 };

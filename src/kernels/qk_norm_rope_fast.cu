@@ -28,6 +28,7 @@ struct Args {
     const float *cos, *sin;
     int64_t cos_row, sin_row, tokens;
     float eps;
+    bool wide; /* the tables allow 16-byte reads */
 };
 
 /* 1/sqrt(mean of squares + eps) of the head whose LANES lanes this one belongs to. */
@@ -53,10 +54,14 @@ template <int LANES, int ROPE> struct Angles {
     float c[COUNT], s[COUNT];
     __device__ Angles(const Args &a, int64_t token, int lane) {
         int first = ROPE == ROPE_HALF ? lane % (LANES / 2) * WIDE : lane * (WIDE / 2);
+        read(c, a.cos + token * a.cos_row + first, a.wide);
+        read(s, a.sin + token * a.sin_row + first, a.wide);
+    }
+    __device__ static void read(float v[COUNT], const float *from, bool wide) {
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            c[i] = a.cos[token * a.cos_row + first + i];
-            s[i] = a.sin[token * a.sin_row + first + i];
+        for (int i = 0; i < COUNT; i += 4) {
+            float4 four = wide ? *(const float4 *)(from + i) : make_float4(from[i], from[i + 1], from[i + 2], from[i + 3]);
+            v[i] = four.x, v[i + 1] = four.y, v[i + 2] = four.z, v[i + 3] = four.w;
         }
     }
 };
@@ -162,13 +167,15 @@ Status qk_norm_rope_head_cuda_fast(Exec *x, const void *args) {
     bool turns = q->rope != ROPE_NONE;
     if (!tensor_numel(q->yq)) return OK;
     bool good = side_of(&a.side[0], q->yq, q->q, q->wq) && side_of(&a.side[1], q->yk, q->k, q->wk) &&
-                (e == 64 || e == 128 || e == 256) && (!turns || (q->cos.rank && q->sin.rank && q->cos.stride[1] == 1 && q->sin.stride[1] == 1));
+                (e == 64 || e == 128 || e == 256);
+    if (turns) good = good && q->cos.rank && q->sin.rank && q->cos.stride[1] == 1 && q->sin.stride[1] == 1;
     if (!good) return chain_run(x, OP_qk_norm_rope_head, args);
     a.tokens = q->yq.shape[0];
     a.eps = q->eps;
     if (turns) {
         a.cos = (const float *)q->cos.data, a.sin = (const float *)q->sin.data;
         a.cos_row = q->cos.stride[0], a.sin_row = q->sin.stride[0];
+        a.wide = (a.cos_row | a.sin_row) % 4 == 0 && ((uintptr_t)a.cos | (uintptr_t)a.sin) % 16 == 0;
     }
     if (e == 64) launch<8>(x, a, q->rope);
     else if (e == 128) launch<16>(x, a, q->rope);
