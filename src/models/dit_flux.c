@@ -314,7 +314,7 @@ static Status first_norm(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor 
     for (int s = 0; s < 2; s++) {
         int shift, scale;
         int64_t at = next_mod(m, 0, s, &shift, &scale);
-        exec_site(x, s == IMAGE ? "flux.img_norm" : "flux.txt_norm");
+        exec_site(x, s == IMAGE ? "flux.double.img_norm1" : "flux.double.txt_norm1");
         TRY(op_ln_modulate(x, &(LnModulate){.y = tensor_slice(norm, 0, start[s], count[s]),
                                             .x = tensor_slice(h, 0, start[s], count[s]), .scale = chunk(m, p, at, scale),
                                             .shift = chunk(m, p, at, shift), .eps = EPS}));
