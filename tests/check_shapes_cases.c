@@ -228,6 +228,16 @@ MAKE(residual_norm, ResidualNorm) {
     a->eps = 1e-5f;
 }
 
+MAKE(residual_norm_scale, ResidualNormScale) {
+    a->y = a->residual = shapes_new(m, real(m), p[0], p[1]);
+    a->n = a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->w = shapes_new(m, real(m), p[1]);
+    a->gate = shapes_new(m, real(m), p[1]);
+    a->w_next = shapes_new(m, real(m), p[1]);
+    a->scale = shapes_new(m, real(m), p[1]);
+    a->eps = 1e-5f;
+}
+
 /* q, k and v side by side in rows of that many columns; 0: apart. */
 static void heads(Maker *m, const int64_t *p, int64_t wide, Tensor *q, Tensor *k, Tensor *v) {
     int64_t nq = p[1] * p[3], nk = p[2] * p[3];
@@ -370,10 +380,11 @@ static const ShapeCase FULL[] = {
     {OP_rmsnorm, "qwen3", {512, 2560, RMS_TWICE}, rmsnorm},
     {OP_rmsnorm_scale, "zimage", {4128, 3840}, rmsnorm_scale},
     {OP_residual_norm, "zimage", {4128, 3840}, residual_norm},
+    {OP_residual_norm_scale, "zimage", {4128, 3840}, residual_norm_scale},
     {OP_qk_norm_rope_head, "flux.double image", {4096, 24, 24, 128, ROPE_INTERLEAVED, RMS_ONCE, 9216}, qk_norm_rope_head},
     {OP_qk_norm_rope_head, "flux.double text", {512, 24, 24, 128, ROPE_INTERLEAVED, RMS_ONCE, 9216}, qk_norm_rope_head},
     {OP_qk_norm_rope_head, "flux.single", {4608, 24, 24, 128, ROPE_INTERLEAVED, RMS_ONCE, 21504}, qk_norm_rope_head},
-    {OP_qk_norm_rope_head, "zimage", {4128, 30, 30, 128, ROPE_INTERLEAVED, RMS_TWICE, 11520}, qk_norm_rope_head},
+    {OP_qk_norm_rope_head, "zimage", {4128, 30, 30, 128, ROPE_COMPLEX, RMS_TWICE, 11520}, qk_norm_rope_head},
     {OP_qk_norm_rope_head, "qwen3", {512, 32, 8, 128, ROPE_HALF_EAGER, RMS_TWICE}, qk_norm_rope_head},
     {OP_attention, "flux.double", {4608, 24, 24, 128, MASK_NONE, 0, 9216}, attention},
     {OP_attention, "flux.single", {4608, 24, 24, 128, MASK_NONE, 15360, 21504}, attention},
@@ -450,6 +461,7 @@ static const ShapeCase SMALL[] = {
     {OP_rmsnorm, "demo.t5", {512, 128, RMS_TWICE}, rmsnorm},
     {OP_rmsnorm_scale, "width of demo", {576, 128}, rmsnorm_scale},
     {OP_residual_norm, "width of demo", {576, 128}, residual_norm},
+    {OP_residual_norm_scale, "width of demo", {576, 128}, residual_norm_scale},
     {OP_qk_norm_rope_head, "demo.single", {576, 1, 1, 128, ROPE_INTERLEAVED, RMS_ONCE, 896}, qk_norm_rope_head},
     {OP_attention, "demo.single", {576, 1, 1, 128, MASK_NONE, 640, 896}, attention},
     {OP_attention_eager, "demo.t5", {512, 2, 2, 64, MASK_NONE, 1}, attention_eager},
