@@ -137,7 +137,21 @@ static Status read_shape(const char *typed, const char *value, Cli *cli, Error *
     }
 }
 
-static Status set(Cli *cli, const Option *o, const char *typed, const char *value, Error *e) {
+/* "i/n", or "slurm": main.c knows the environment. */
+static Status read_shard(const char *typed, const char *value, Cli *cli, Error *e) {
+    char *end = NULL;
+    cli->shard_slurm = !strcmp(value, "slurm");
+    if (cli->shard_slurm) return OK;
+    errno = 0;
+    long i = strtol(value, &end, 10), n = *end == '/' && end[1] >= '0' && end[1] <= '9' ? strtol(end + 1, &end, 10) : 0;
+    if (value[0] < '0' || value[0] > '9' || *end || errno || n < 1 || n > CLI_MAX_SHARDS || i >= n)
+        return fail(e, ERR_USAGE, "%s: found \"%s\", expected I/N such as 0/4, I from 0 and below N, or slurm", typed, value);
+    cli->shard = (int)i;
+    cli->shards = (int)n;
+    return OK;
+}
+
+Status cli_set(Cli *cli, const Option *o, const char *typed, const char *value, Error *e) {
     void *field = (char *)cli + o->field;
     long long v = 0;
     switch (o->kind) {
@@ -196,6 +210,7 @@ static Status set(Cli *cli, const Option *o, const char *typed, const char *valu
         *(bool *)field = !strcmp(value, "off");
         return OK;
     case KIND_INJECT: return read_inject(typed, value, cli, e);
+    case KIND_SHARD: return read_shard(typed, value, cli, e);
     case KIND_SHAPE: return read_shape(typed, value, cli, e);
     }
     return OK;
@@ -237,7 +252,7 @@ static Status parse_long(Reader *r, const char *arg, Error *e) {
         TRY(value_of(r, o, typed, equals ? equals + 1 : NULL, &value, e));
     else if (equals)
         return fail(e, ERR_USAGE, "%s: takes no value, found \"%s\"", typed, equals + 1);
-    return set(r->cli, o, typed, value, e);
+    return cli_set(r->cli, o, typed, value, e);
 }
 
 static Status parse_brief(Reader *r, const char *arg, Error *e) {
@@ -251,12 +266,25 @@ static Status parse_brief(Reader *r, const char *arg, Error *e) {
                         arg[2] && (unsigned char)*c < 0x80 ? arg : "", cli_command_name(r->cli->command));
         const char *value = NULL;
         if (!o->argument) {
-            TRY(set(r->cli, o, typed, NULL, e));
+            TRY(cli_set(r->cli, o, typed, NULL, e));
             continue;
         }
         TRY(value_of(r, o, typed, c[1] ? c + 1 + (c[1] == '=') : NULL, &value, e));
-        return set(r->cli, o, typed, value, e);
+        return cli_set(r->cli, o, typed, value, e);
     }
+    return OK;
+}
+
+Status cli_check_picture(const Cli *cli, Error *e) {
+    if (!cli->model) return fail(e, ERR_USAGE, "no model: give -m DIR");
+    if (!cli->prompt) return fail(e, ERR_USAGE, "no prompt: give -p TEXT (it may be empty: -p \"\")");
+    if (cli->seed_given && (uint64_t)cli->count - 1 > UINT64_MAX - cli->seed)
+        return fail(e, ERR_USAGE, "--seed: %llu leaves no room for --count %d seeds below 2^64",
+                    (unsigned long long)cli->seed, cli->count);
+    if (cli->dump && cli->count > 1)
+        return fail(e, ERR_USAGE, "--dump: holds one picture's stages, but --count is %d", cli->count);
+    if (cli->guidance >= 0 && cli->guidance_scale >= 0)
+        return fail(e, ERR_USAGE, "--guidance and --guidance-scale are both given; expected one of them");
     return OK;
 }
 
@@ -265,21 +293,10 @@ static Status check_required(const Cli *cli, Error *e) {
     if (cli->arg_count < c->args_min)
         return fail(e, ERR_USAGE, "%s: needs %d argument%s (%s), found %d", c->name, c->args_min,
                     c->args_min == 1 ? "" : "s", c->usage, cli->arg_count);
-    if (cli->command == COMMAND_GENERATE) {
-        if (!cli->model) return fail(e, ERR_USAGE, "no model: give -m DIR");
-        if (!cli->prompt) return fail(e, ERR_USAGE, "no prompt: give -p TEXT (it may be empty: -p \"\")");
-        if (cli->seed_given && (uint64_t)cli->count - 1 > UINT64_MAX - cli->seed)
-            return fail(e, ERR_USAGE, "--seed: %llu leaves no room for --count %d seeds below 2^64",
-                        (unsigned long long)cli->seed, cli->count);
-        if (cli->dump && cli->count > 1)
-            return fail(e, ERR_USAGE, "--dump: holds one picture's stages, but --count is %d", cli->count);
-        if (cli->dry_run && cli->report)
-            return fail(e, ERR_USAGE, "--report: describes a run, so not with --dry-run");
-        if (cli->dry_run && cli->json)
-            return fail(e, ERR_USAGE, "--json: describes pictures made, so not with --dry-run");
-        if (cli->guidance >= 0 && cli->guidance_scale >= 0)
-            return fail(e, ERR_USAGE, "--guidance and --guidance-scale are both given; expected one of them");
-    }
+    if (cli->command == COMMAND_GENERATE) TRY(cli_check_picture(cli, e));
+    if (cli->command == COMMAND_BATCH && !cli->out) return fail(e, ERR_USAGE, "batch: no folder for the pictures: give --out DIR");
+    if (cli->dry_run && cli->report) return fail(e, ERR_USAGE, "--report: describes a run, so not with --dry-run");
+    if (cli->dry_run && cli->json) return fail(e, ERR_USAGE, "--json: describes pictures made, so not with --dry-run");
     if (cli->command == COMMAND_NOISE) {
         if (!cli->seed_given) return fail(e, ERR_USAGE, "noise: needs --seed N");
         if (!cli->model == !cli->shape_rank) return fail(e, ERR_USAGE, "noise: needs --shape N,N,... or -m DIR, one of them");
@@ -313,7 +330,7 @@ static bool find_command(const char *word, Command *out) {
 
 Status cli_parse(int argc, char *const *argv, Cli *cli, Error *e) {
     *cli = (Cli){
-        .count = 1, .runs = 5, .warmup = 2, .guidance = -1, .cfg_scale = -1, .guidance_scale = -1,
+        .count = 1, .shards = 1, .runs = 5, .warmup = 2, .guidance = -1, .cfg_scale = -1, .guidance_scale = -1,
         .cfg_normalization = -1, .cfg_truncation = -1, .strength = -1, .min_psnr = -1, .min_ssim = -1, .min_snr = -1,
         .max_abs = -1};
     Reader r = {argc, 1, argv, cli};

@@ -17,6 +17,7 @@
 
 typedef enum Command {
     COMMAND_GENERATE,
+    COMMAND_BATCH,
     COMMAND_COMPARE,
     COMMAND_INSPECT,
     COMMAND_TOKENS,
@@ -30,7 +31,7 @@ typedef enum Command {
     COMMAND_COUNT
 } Command;
 
-enum { CLI_MAX_ARGS = 2, CLI_MAX_INJECT = 64 };
+enum { CLI_MAX_ARGS = 2, CLI_MAX_INJECT = 64, CLI_MAX_SHARDS = 100000 };
 
 typedef struct Cli {
     Command command;
@@ -60,6 +61,11 @@ typedef struct Cli {
     Inject inject[CLI_MAX_INJECT]; /* .name is malloc'd (cli_free), .file points into argv */
     int inject_count;
 
+    /* batch; it takes what generate takes, as defaults of its jobs */
+    const char *out, *gpus;
+    int shard, shards;                /* of a file split over `shards` processes, this one does shard, from 0 */
+    bool resume, keep_going, shard_slurm;
+
     /* compare; it takes json and overwrite too */
     double min_psnr, min_ssim, min_snr, max_abs; /* < 0: not given */
     const char *diff;                            /* NULL: none */
@@ -79,6 +85,11 @@ typedef struct Cli {
 /* Parses argv[1..]. ERR_USAGE names the option, what was found and what was expected. cli_free in any case. */
 Status cli_parse(int argc, char *const *argv, Cli *out, Error *e);
 void cli_free(Cli *cli);
+/* One option, as `typed` for messages; value NULL for options that take none. Strings point into value. */
+struct Option;
+Status cli_set(Cli *cli, const struct Option *o, const char *typed, const char *value, Error *e);
+/* What generate demands of its options, and batch of each job's. */
+Status cli_check_picture(const Cli *cli, Error *e);
 
 /* Overview, or one subcommand's options, out of the option table. */
 void cli_help_all(FILE *out);

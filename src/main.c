@@ -4,6 +4,7 @@
  * is in the file of its name.
  * Easy to get wrong: a signal that was ignored at the start (nohup) stays ignored; the second signal exits at once, after
  * removing the temporary file in flight. */
+#include "batch.h"
 #include "bench.h"
 #include "cli.h"
 #include "compare.h"
@@ -104,6 +105,15 @@ static Status generate(const Cli *cli, Error *e) {
     Status status = generate_run(cli, folder, stdout, stderr, isatty(2) != 0, &interrupted, e);
     free(folder);
     return status;
+}
+
+static Status batch(Cli *cli, Error *e) {
+    catch_signals();
+    if (cli->shard_slurm)
+        TRY(batch_slurm(cli, getenv("SLURM_ARRAY_TASK_ID"), getenv("SLURM_ARRAY_TASK_MIN"), getenv("SLURM_ARRAY_TASK_COUNT"),
+                        getenv("SLURM_ARRAY_TASK_STEP"), e));
+    const HubEnv env = hub_environment();
+    return batch_run(cli, &env, stdout, stderr, isatty(2) != 0, &interrupted, e);
 }
 
 static Status tokens(const Cli *cli, Error *e) {
@@ -240,9 +250,10 @@ static Status noise(const Cli *cli, Error *e) {
     return status;
 }
 
-static Status dispatch(const Cli *cli, Error *e) {
+static Status dispatch(Cli *cli, Error *e) {
     switch (cli->command) {
     case COMMAND_GENERATE: return generate(cli, e);
+    case COMMAND_BATCH: return batch(cli, e);
     case COMMAND_COMPARE: return compare(cli, e);
     case COMMAND_INSPECT: return inspect(cli, e);
     case COMMAND_TOKENS: return tokens(cli, e);

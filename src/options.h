@@ -25,6 +25,7 @@ typedef enum Kind {
     KIND_RNG,
     KIND_ON_OFF, /* bool: whether it is off */
     KIND_INJECT,
+    KIND_SHARD,   /* int shard, shards */
     KIND_SHAPE,  /* 1 to 5 extents of at least 1 with commas between */
     KIND_HELP,
     KIND_VERSION,
@@ -53,7 +54,10 @@ typedef struct ExitCode {
     const char *meaning;
 } ExitCode;
 
-enum { OPTIONS_ALL = (1 << COMMAND_COUNT) - 1 };
+enum {
+    OPTIONS_ALL = (1 << COMMAND_COUNT) - 1,
+    OPTIONS_JOB = 1 << COMMAND_COUNT, /* beside the commands' bits: may stand in a line of a jobs file */
+};
 
 /* The table; NULL past its end. */
 const Option *options_at(int i);
