@@ -195,7 +195,9 @@ static void note_cut(Batch *b, const BatchItem *item) {
     FILE *f = b->lines.quiet ? NULL : open_memstream(&text, &size);
     if (!f) return;
     Status s = pipeline_note_cut(b->pipeline, &item->job, f, NULL);
-    if (!fclose(f) && s == OK && size) batch_lines_say(&b->lines, "line %d: %s", item->of->line, text);
+    bool good = !fclose(f) && s == OK;
+    for (char *at = text, *stop; good && (stop = strchr(at, '\n')); at = stop + 1)
+        batch_lines_say(&b->lines, "line %d: %.*s\n", item->of->line, (int)(stop - at), at);
     free(text);
 }
 
@@ -291,7 +293,7 @@ Status batch_run_close(Batch *b, Error *e) {
     if (!b->pipeline) return OK;
     Status s = OK;
     if (pipeline_facts(b->pipeline).plan && b->cli->explain) s = report_explain(b->pipeline, b->lines.err, e);
-    if (s == OK && b->cli->report && !b->cli->dry_run) s = report(b, e);
+    if (s == OK && b->cli->report && b->writer) s = report(b, e); /* no writer: nothing was rendered yet */
     drop_pipeline(b);
     return s;
 }
