@@ -208,6 +208,7 @@ Status batch_gpus_run(const BatchGpus *g, FILE *out, FILE *err, Error *e) {
         free(child[i].environment);
     }
     free(child);
-    if (s == OK && *g->interrupted) s = fail(e, ERR_INTERRUPTED, "interrupted");
-    return s;
+    if (!*g->interrupted) return s;
+    *e = (Error){0}; /* how they ended is no news then */
+    return fail(e, ERR_INTERRUPTED, "interrupted");
 }
