@@ -2,6 +2,7 @@
  * Easy to get wrong: the writers go on after the last picture was rendered, and what they find decides the result too. */
 #include "batch.h"
 
+#include "batch_check.h"
 #include "batch_run.h"
 #include "batch_save.h"
 #include "core/clock.h"
@@ -25,13 +26,19 @@ static bool number(const char *text, long *out) {
 
 Status batch_slurm(Cli *cli, const char *id, const char *min, const char *count, const char *step, Error *e) {
     long i, first, n, by;
-    if (!number(id, &i) || !number(min, &first) || !number(count, &n) || !number(step ? step : "1", &by) || !by)
-        return fail(e, ERR_USAGE, "--shard slurm: expected SLURM_ARRAY_TASK_ID, SLURM_ARRAY_TASK_MIN and SLURM_ARRAY_TASK_COUNT, "
-                    "which a job array's tasks have");
+    if (!number(id, &i) || !number(min, &first) || !number(count, &n) || !number(step ? step : "1", &by) ||
+        !by)
+        return fail(
+            e, ERR_USAGE,
+            "--shard slurm: expected SLURM_ARRAY_TASK_ID, SLURM_ARRAY_TASK_MIN and SLURM_ARRAY_TASK_COUNT, "
+            "which a job array's tasks have");
     long at = (i - first) / by;
     if (i < first || (i - first) % by || n < 1 || n > CLI_MAX_SHARDS || at >= n)
-        return fail(e, ERR_USAGE, "--shard slurm: task %ld is none of %ld tasks from %ld in steps of %ld; a list with gaps needs "
-                    "--shard I/N", i, n, first, by);
+        return fail(
+            e, ERR_USAGE,
+            "--shard slurm: task %ld is none of %ld tasks from %ld in steps of %ld; a list with gaps needs "
+            "--shard I/N",
+            i, n, first, by);
     cli->shard = (int)at;
     cli->shards = (int)n;
     return OK;
@@ -44,17 +51,28 @@ static char *numbers(const Batch *b) {
     double text = 0, denoise = 0, decode = 0, write = 0, plan = 0;
     for (int i = 0; i < b->items.count; i++) {
         const BatchItem *item = &b->items.item[i];
-        text += item->text, denoise += item->denoise, decode += item->decode, write += item->write, plan += item->plan;
+        text += item->text, denoise += item->denoise, decode += item->decode, write += item->write,
+            plan += item->plan;
     }
-    cJSON *o = cJSON_CreateObject(), *s = cJSON_AddObjectToObject(o, "seconds"), *w = cJSON_AddObjectToObject(o, "window");
+    cJSON *o = cJSON_CreateObject(), *s = cJSON_AddObjectToObject(o, "seconds"),
+          *w = cJSON_AddObjectToObject(o, "window");
     cJSON_AddNumberToObject(o, "pictures", b->lines.total);
     cJSON_AddNumberToObject(o, "done", b->lines.done);
     cJSON_AddNumberToObject(o, "kept", b->lines.kept);
     cJSON_AddNumberToObject(o, "failed", b->lines.failed);
-    const struct { const char *name; double value; } all[] = {
-        {"all", clock_now() - c->start}, {"open", c->opened}, {"plan", plan}, {"text", text}, {"denoise", denoise},
-        {"decode", decode}, {"write", write}, {"waited_for_writers", c->waited}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) cJSON_AddNumberToObject(s, all[i].name, all[i].value);
+    const struct {
+        const char *name;
+        double value;
+    } all[] = {{"all", clock_now() - c->start},
+               {"open", c->opened},
+               {"plan", plan},
+               {"text", text},
+               {"denoise", denoise},
+               {"decode", decode},
+               {"write", write},
+               {"waited_for_writers", c->waited}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        cJSON_AddNumberToObject(s, all[i].name, all[i].value);
     double window = c->window_to - c->window_from;
     cJSON_AddNumberToObject(w, "from", c->window_from);
     cJSON_AddNumberToObject(w, "to", c->window_to);
@@ -68,7 +86,8 @@ static char *numbers(const Batch *b) {
 
 static Status write_report(const Batch *b, Error *e) {
     char *batch = numbers(b), *text = NULL;
-    int n = batch ? asprintf(&text, "{\"batch\":%s,\n\"models\":[%s]}\n", batch, b->reports ? b->reports : "") : -1;
+    int n = batch ? asprintf(&text, "{\"batch\":%s,\n\"models\":[%s]}\n", batch, b->reports ? b->reports : "")
+                  : -1;
     cJSON_free(batch);
     if (n < 0) return fail(e, ERR_MEMORY, "out of memory for the report");
     Status s = file_write_atomic(b->cli->report, text, (size_t)n, b->cli->overwrite, e);
@@ -79,7 +98,8 @@ static Status write_report(const Batch *b, Error *e) {
 /* --- run --- */
 
 static Status make_folder(const char *folder, Error *e) {
-    if (mkdir(folder, 0777) && errno != EEXIST) return fail(e, ERR_IO, "--out: cannot create %s: %s", folder, strerror(errno));
+    if (mkdir(folder, 0777) && errno != EEXIST)
+        return fail(e, ERR_IO, "--out: cannot create %s: %s", folder, strerror(errno));
     if (!file_is_dir(folder)) return fail(e, ERR_IO, "--out: %s is not a folder", folder);
     return OK;
 }
@@ -98,7 +118,7 @@ static Status plan_only(Batch *b, Error *e) {
 }
 
 static Status work(Batch *b, Error *e) {
-    TRY(batch_run_check(b, e));
+    TRY(batch_check(b, e));
     if (b->cli->dry_run) return plan_only(b, e);
     if (b->cli->resume) batch_items_sweep(&b->items, b->cli->out);
     int threads = writers(b);
@@ -115,7 +135,8 @@ static Status outcome(Batch *b, Status s, Error *e) {
     if (s == OK) s = batch_lines_flush(&b->lines, e);
     if (s != OK || !failed) return s;
     if (!b->cli->keep_going) return fail(e, b->lines.first.code, "%s", b->lines.first.text);
-    return fail(e, ERR_SOME, "%d of %d pictures failed; the first: %s", failed, b->lines.total, b->lines.first.text);
+    return fail(e, ERR_SOME, "%d of %d pictures failed; the first: %s", failed, b->lines.total,
+                b->lines.first.text);
 }
 
 static Status run(Batch *b, bool terminal, FILE *out, FILE *err, Error *e) {
@@ -131,10 +152,12 @@ static Status run(Batch *b, bool terminal, FILE *out, FILE *err, Error *e) {
     return s;
 }
 
-Status batch_run(const Cli *cli, const HubEnv *hub, FILE *out, FILE *err, bool terminal, const volatile int *interrupted, Error *e) {
+Status batch_run(const Cli *cli, const HubEnv *hub, FILE *out, FILE *err, bool terminal,
+                 const volatile int *interrupted, Error *e) {
     Batch b = {.cli = cli, .hub = hub, .interrupted = interrupted, .clock = {.start = clock_now()}};
     BatchJobs jobs = {0};
-    if (cli_utf8_fault(cli->out) >= 0) return fail(e, ERR_USAGE, "--out: the name is not valid UTF-8, which JSON requires");
+    if (cli_utf8_fault(cli->out) >= 0)
+        return fail(e, ERR_USAGE, "--out: the name is not valid UTF-8, which JSON requires");
     TRY(generate_check_report(cli, e));
     Status s = batch_jobs_read(cli->args[0], cli, &jobs, e);
     if (s == OK) s = batch_items_make(&jobs, cli->out, cli->output, cli->shard, cli->shards, &b.items, e);

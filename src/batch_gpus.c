@@ -21,7 +21,7 @@ typedef struct Stream {
 
 typedef struct Child {
     int gpu;
-    pid_t pid; /* 0: none, or ended */
+    pid_t pid;        /* 0: none, or ended */
     Stream stream[2]; /* output, errors */
     char **argv, **environment;
     char shard[48], visible[96];
@@ -53,8 +53,10 @@ Status batch_gpus_count(const char *list, int there, int gpu[BATCH_GPUS_MOST], i
 static void visible_name(const char *visible, int n, char *out, size_t size) {
     const char *at = visible;
     for (int i = 0; at && i < n; i++) at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
-    if (at && *at) snprintf(out, size, "CUDA_VISIBLE_DEVICES=%.*s", (int)strcspn(at, ","), at);
-    else snprintf(out, size, "CUDA_VISIBLE_DEVICES=%d", n);
+    if (at && *at)
+        snprintf(out, size, "CUDA_VISIBLE_DEVICES=%.*s", (int)strcspn(at, ","), at);
+    else
+        snprintf(out, size, "CUDA_VISIBLE_DEVICES=%d", n);
 }
 
 static bool is_option(const char *arg, const char *name) {
@@ -74,16 +76,19 @@ static Status make_arguments(const BatchGpus *g, Child *c, int index, int count,
     c->argv[own++] = g->argv[0];
     c->argv[own++] = g->argv[1];
     c->argv[own++] = c->shard;
-    c->argv[own++] = (char *)(uintptr_t)"--device=cuda";
+    c->argv[own++] = (char *)(uintptr_t) "--device=cuda";
     bool options = true;
     for (int i = 2; i < g->argc; i++) {
         options &= strcmp(g->argv[i], "--") != 0;
-        if (options && (is_option(g->argv[i], "--gpus") || is_option(g->argv[i], "--shard"))) i += !strchr(g->argv[i], '=');
-        else c->argv[own++] = g->argv[i];
+        if (options && (is_option(g->argv[i], "--gpus") || is_option(g->argv[i], "--shard")))
+            i += !strchr(g->argv[i], '=');
+        else
+            c->argv[own++] = g->argv[i];
     }
     own = 0;
     for (int i = 0; i < n; i++)
-        if (strncmp(g->environment[i], "CUDA_VISIBLE_DEVICES=", 21) != 0) c->environment[own++] = g->environment[i];
+        if (strncmp(g->environment[i], "CUDA_VISIBLE_DEVICES=", 21) != 0)
+            c->environment[own++] = g->environment[i];
     c->environment[own] = c->visible;
     return OK;
 }
@@ -92,7 +97,8 @@ static Status start(const BatchGpus *g, Child *c, Error *e) {
     int pipes[2][2] = {{-1, -1}, {-1, -1}};
     pid_t parent = getpid();
     for (int i = 0; i < 2; i++)
-        if (pipe2(pipes[i], O_CLOEXEC)) return fail(e, ERR_DEVICE, "--gpus: cannot make a pipe: %s", strerror(errno));
+        if (pipe2(pipes[i], O_CLOEXEC))
+            return fail(e, ERR_DEVICE, "--gpus: cannot make a pipe: %s", strerror(errno));
     c->pid = fork();
     if (!c->pid) {
         prctl(PR_SET_PDEATHSIG, SIGTERM); /* not to be left alone when this process is killed */
@@ -113,7 +119,8 @@ static Status start(const BatchGpus *g, Child *c, Error *e) {
 
 static void pass_on(Stream *s, FILE *out, const char *prefix, bool ended) {
     size_t from = 0;
-    for (char *stop; from < s->size && (stop = memchr(s->text + from, '\n', s->size - from)); from = (size_t)(stop - s->text) + 1)
+    for (char *stop; from < s->size && (stop = memchr(s->text + from, '\n', s->size - from));
+         from = (size_t)(stop - s->text) + 1)
         fprintf(out, "%s%.*s\n", prefix, (int)(stop - s->text - (long)from), s->text + from);
     if (ended && from < s->size) {
         fprintf(out, "%s%.*s\n", prefix, (int)(s->size - from), s->text + from);
@@ -152,12 +159,16 @@ static void end_all(Child *child, int count) {
 /* The worst of all so far: the first failure's own code, or that pictures failed. */
 static Status judge(const Child *c, int status, Status so_far, Error *e) {
     if (WIFSIGNALED(status))
-        return so_far ? so_far : fail(e, ERR_DEVICE, "the process of GPU %d was ended by signal %d; --resume does what it left", c->gpu,
-                                      WTERMSIG(status));
+        return so_far ? so_far
+                      : fail(e, ERR_DEVICE,
+                             "the process of GPU %d was ended by signal %d; --resume does what it left",
+                             c->gpu, WTERMSIG(status));
     int code = WEXITSTATUS(status);
     if (!code || so_far) return so_far;
-    return fail(e, (Status)code, code == ERR_SOME ? "the process of GPU %d reports failed pictures (above)"
-                                                  : "the process of GPU %d failed (above)", c->gpu);
+    return fail(e, (Status)code,
+                code == ERR_SOME ? "the process of GPU %d reports failed pictures (above)"
+                                 : "the process of GPU %d failed (above)",
+                c->gpu);
 }
 
 static Status attend(const BatchGpus *g, Child *child, int count, FILE *out, FILE *err, Error *e) {
@@ -167,7 +178,8 @@ static Status attend(const BatchGpus *g, Child *child, int count, FILE *out, FIL
         struct pollfd fds[2 * BATCH_GPUS_MOST];
         int n = 0, open = 0;
         for (int i = 0; i < count; i++)
-            for (int k = 0; k < 2; k++) fds[n++] = (struct pollfd){.fd = child[i].stream[k].fd, .events = POLLIN};
+            for (int k = 0; k < 2; k++)
+                fds[n++] = (struct pollfd){.fd = child[i].stream[k].fd, .events = POLLIN};
         for (int i = 0; i < count; i++) open += open_stream(&child[i]);
         if (!open) return result;
         if (*g->interrupted && !told) end_all(child, count), told = true;

@@ -16,14 +16,14 @@
 enum { BATCH_GPUS_MOST = 64 };
 
 typedef struct BatchGpus {
-    const char *program;       /* to run */
+    const char *program; /* to run */
     int argc;
-    char *const *argv;         /* of this process: PROGRAM batch ... */
-    char *const *environment;  /* NULL-ended */
-    const char *visible;       /* CUDA_VISIBLE_DEVICES; NULL: not set */
-    const char *list;          /* --gpus */
-    int there;                 /* GPUs that this process sees */
-    int shard, shards;         /* of this process */
+    char *const *argv;        /* of this process: PROGRAM batch ... */
+    char *const *environment; /* NULL-ended */
+    const char *visible;      /* CUDA_VISIBLE_DEVICES; NULL: not set */
+    const char *list;         /* --gpus */
+    int there;                /* GPUs that this process sees */
+    int shard, shards;        /* of this process */
     bool keep_going;
     const volatile int *interrupted;
 } BatchGpus;

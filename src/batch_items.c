@@ -14,11 +14,13 @@
 
 static Status check_name(const char *name, Error *e) {
     size_t n = strlen(name);
-    if (cli_utf8_fault(name) >= 0) return fail(e, ERR_USAGE, "--output: the name is not valid UTF-8, which JSON requires");
+    if (cli_utf8_fault(name) >= 0)
+        return fail(e, ERR_USAGE, "--output: the name is not valid UTF-8, which JSON requires");
     for (const char *part = name; part; part = strchr(part, '/') ? strchr(part, '/') + 1 : NULL)
         if (!strncmp(part, "..", 2) && (!part[2] || part[2] == '/'))
             return fail(e, ERR_USAGE, "--output: %s leads out of the folder given to --out", name);
-    if (name[0] == '/') return fail(e, ERR_USAGE, "--output: %s: expected a name below the folder given to --out", name);
+    if (name[0] == '/')
+        return fail(e, ERR_USAGE, "--output: %s: expected a name below the folder given to --out", name);
     if (name[n - 1] == '/') return fail(e, ERR_USAGE, "--output: %s: expected a file's name", name);
     return OK;
 }
@@ -43,7 +45,8 @@ static Status spoil(BatchJob *b, const Error *why, Error *e) {
     return OK;
 }
 
-static Status add_items(BatchJob *b, const char *folder, const char *output, BatchItems *out, int *room, Error *e) {
+static Status add_items(BatchJob *b, const char *folder, const char *output, BatchItems *out, int *room,
+                        Error *e) {
     Names names = {0};
     Error why = {0};
     if (!b->bad && job_names(b, folder, output, &names, &why) != OK) {
@@ -107,28 +110,34 @@ static Status refuse_twice(const BatchItems *items, Error *e) {
     for (int i = 1; s == OK && i < items->count; i++) {
         const BatchItem *a = list[i - 1], *b = list[i];
         if (a->name && b->name && !strcmp(a->name, b->name))
-            s = fail(e, ERR_USAGE, "lines %d and %d: both would be %s; give them names of their own, or -o with a counter (%%04d.png)",
+            s = fail(e, ERR_USAGE,
+                     "lines %d and %d: both would be %s; give them names of their own, or -o with a counter "
+                     "(%%04d.png)",
                      a->of->line, b->of->line, b->path);
     }
     if (s == OK) qsort(list, (size_t)items->count, sizeof *list, by_dump);
     for (int i = 1; s == OK && i < items->count; i++) {
         const BatchItem *a = list[i - 1], *b = list[i];
         if (a->job.dump && b->job.dump && !strcmp(a->job.dump, b->job.dump))
-            s = fail(e, ERR_USAGE, "lines %d and %d: --dump: %s holds one picture's stages; give each job its own", a->of->line,
-                     b->of->line, a->job.dump);
+            s = fail(e, ERR_USAGE,
+                     "lines %d and %d: --dump: %s holds one picture's stages; give each job its own",
+                     a->of->line, b->of->line, a->job.dump);
     }
     free(list);
     return s;
 }
 
-Status batch_items_make(BatchJobs *jobs, const char *folder, const char *output, int shard, int shards, BatchItems *out, Error *e) {
+Status batch_items_make(BatchJobs *jobs, const char *folder, const char *output, int shard, int shards,
+                        BatchItems *out, Error *e) {
     int room = 0, kept = 0;
     *out = (BatchItems){0};
     for (int k = 0; k < jobs->count; k++) TRY(add_items(&jobs->job[k], folder, output, out, &room, e));
     TRY(refuse_twice(out, e));
     for (int k = 0; k < out->count; k++)
-        if (k % shards == shard) out->item[kept++] = out->item[k];
-        else free(out->item[k].path);
+        if (k % shards == shard)
+            out->item[kept++] = out->item[k];
+        else
+            free(out->item[k].path);
     out->count = kept;
     return OK;
 }
@@ -144,8 +153,8 @@ void batch_items_free(BatchItems *items) {
 static bool same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
 
 bool batch_items_same_pipeline(const BatchJob *a, const BatchJob *b) {
-    return same_text(a->model, b->model) && same_text(a->device, b->device) && a->dtype == b->dtype && a->vram == b->vram &&
-           a->sync == b->sync && a->no_graphs == b->no_graphs;
+    return same_text(a->model, b->model) && same_text(a->device, b->device) && a->dtype == b->dtype &&
+           a->vram == b->vram && a->sync == b->sync && a->no_graphs == b->no_graphs;
 }
 
 static bool same_pipeline(const BatchItem *a, const BatchItem *b) {
@@ -158,13 +167,16 @@ static bool same_quality(const BatchItem *a, const BatchItem *b) {
 
 static bool same_shape(const BatchItem *a, const BatchItem *b) {
     const Job *x = &a->job, *y = &b->job;
-    return x->width == y->width && x->height == y->height && x->max_sequence_length == y->max_sequence_length &&
-           x->cfg == y->cfg && x->steps == y->steps;
+    return x->width == y->width && x->height == y->height &&
+           x->max_sequence_length == y->max_sequence_length && x->cfg == y->cfg && x->steps == y->steps;
 }
 
 /* A group is named by the index of its first picture in the file; the pictures are in that order. */
-static void number(BatchItem *item, int count, bool (*same)(const BatchItem *, const BatchItem *), size_t field) {
-    enum { RECENT = 64 }; /* groups looked through, newest first: more than that and a group may be split, which only costs time */
+static void number(BatchItem *item, int count, bool (*same)(const BatchItem *, const BatchItem *),
+                   size_t field) {
+    enum {
+        RECENT = 64
+    }; /* groups looked through, newest first: more than that and a group may be split, which only costs time */
     const BatchItem *group[RECENT];
     int groups = 0;
     for (int i = 0; i < count; i++) {
@@ -203,7 +215,8 @@ void batch_items_order_rows(BatchItem *first, int count) {
 
 /* --- leftovers --- */
 
-static void sweep_folder(BatchItem *const *list, int count, const char *folder, const char *prefix, size_t prefix_size) {
+static void sweep_folder(BatchItem *const *list, int count, const char *folder, const char *prefix,
+                         size_t prefix_size) {
     char *path = NULL;
     if (asprintf(&path, "%s/%.*s", folder, (int)prefix_size, prefix) < 0) return;
     DIR *d = opendir(path);
@@ -211,15 +224,20 @@ static void sweep_folder(BatchItem *const *list, int count, const char *folder, 
         char *mark = strstr(entry->d_name, ".tmp-"), *name = NULL, *file = NULL;
         for (char *next; mark && (next = strstr(mark + 1, ".tmp-"));) mark = next;
         if (!mark || !mark[5] || mark[5 + strspn(mark + 5, "0123456789")]) continue;
-        if (asprintf(&name, "%.*s%.*s", (int)prefix_size, prefix, (int)(mark - entry->d_name), entry->d_name) < 0) break;
+        if (asprintf(&name, "%.*s%.*s", (int)prefix_size, prefix, (int)(mark - entry->d_name),
+                     entry->d_name) < 0)
+            break;
         BatchItem key = {.name = name, .index = -1};
         int low = 0, high = count;
         while (low < high) { /* the first that is not before the key */
             int middle = (low + high) / 2;
-            if (by_name(&list[middle], &(BatchItem *){&key}) < 0) low = middle + 1;
-            else high = middle;
+            if (by_name(&list[middle], &(BatchItem *){&key}) < 0)
+                low = middle + 1;
+            else
+                high = middle;
         }
-        if (low < count && !strcmp(name_of(list[low]), name) && (file = file_join(path, entry->d_name))) unlink(file);
+        if (low < count && !strcmp(name_of(list[low]), name) && (file = file_join(path, entry->d_name)))
+            unlink(file);
         free(file);
         free(name);
     }

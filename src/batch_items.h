@@ -19,10 +19,10 @@ typedef struct BatchItem {
     char *name, *path;  /* relative to the folder, and with it; malloc'd, NULL: the job is bad */
     Job job;            /* resolved, with the picture's own seed */
     char digest[SHA256_TEXT];
-    bool replace;       /* what has its name may be overwritten */
+    bool replace; /* what has its name may be overwritten */
     BatchState state;
-    int pipeline, quality, shape; /* groups */
-    int64_t rows;       /* PipelineTexts.rows */
+    int pipeline, quality, shape;              /* groups */
+    int64_t rows;                              /* PipelineTexts.rows */
     double plan, text, denoise, decode, write; /* seconds */
     char sha256[SHA256_TEXT];                  /* when kept or done */
 } BatchItem;
@@ -32,9 +32,11 @@ typedef struct BatchItems {
     int count;
 } BatchItems;
 
-/* All pictures of the file; jobs that are bad become one without a name. output: the command line's -o or NULL. A name that
- * cannot be makes its job bad; ERR_USAGE: two pictures of one name, or dumps of one folder. Then those of other shards are left out. */
-Status batch_items_make(BatchJobs *jobs, const char *folder, const char *output, int shard, int shards, BatchItems *out, Error *e);
+/* All pictures of the file; jobs that are bad become one without a name. output: the command line's -o or NULL. A name
+ * that cannot be makes its job bad; ERR_USAGE: two pictures of one name, or dumps of one folder. Then those of other
+ * shards are left out. */
+Status batch_items_make(BatchJobs *jobs, const char *folder, const char *output, int shard, int shards,
+                        BatchItems *out, Error *e);
 void batch_items_free(BatchItems *items);
 /* Whether two jobs may share a pipeline. */
 bool batch_items_same_pipeline(const BatchJob *a, const BatchJob *b);

@@ -23,7 +23,8 @@ static Status set_number(Cli *cli, const Option *o, const char *typed, double v,
     if (o->kind != KIND_INT && o->kind != KIND_SIZE && o->kind != KIND_REAL && o->kind != KIND_SEED)
         return wrong(typed, "a string", e);
     if (fabs(v) > 0x1p53 && o->kind == KIND_SEED)
-        return fail(e, ERR_USAGE, "%s: a number above 2^53 may have been rounded on its way; write it as a string", typed);
+        return fail(e, ERR_USAGE,
+                    "%s: a number above 2^53 may have been rounded on its way; write it as a string", typed);
     snprintf(text, sizeof text, floor(v) == v && fabs(v) <= 0x1p53 ? "%.0f" : "%.17g", v);
     return cli_set(cli, o, typed, text, e);
 }
@@ -55,7 +56,8 @@ static Status set_option(Cli *cli, const cJSON *item, Error *e) {
         return OK;
     }
     if (!o->argument) return wrong(typed, "true or false", e);
-    return cJSON_IsString(item) ? cli_set(cli, o, typed, item->valuestring, e) : wrong(typed, "a string or a number", e);
+    return cJSON_IsString(item) ? cli_set(cli, o, typed, item->valuestring, e)
+                                : wrong(typed, "a string or a number", e);
 }
 
 /* --- one job --- */
@@ -93,9 +95,12 @@ static Status read_job(BatchJob *b, char *text, size_t size, bool objects, const
     Cli cli = *defaults;
     const Option *prompt = options_find("prompt", 6, OPTIONS_JOB);
     Status s = OK;
-    if (objects) s = read_object(&cli, text, size, &b->tree, e);
-    else if (memchr(text, 0, size)) s = fail(e, ERR_USAGE, "--prompt: holds a NUL byte");
-    else s = cli_set(&cli, prompt, "--prompt", text, e);
+    if (objects)
+        s = read_object(&cli, text, size, &b->tree, e);
+    else if (memchr(text, 0, size))
+        s = fail(e, ERR_USAGE, "--prompt: holds a NUL byte");
+    else
+        s = cli_set(&cli, prompt, "--prompt", text, e);
     if (s == OK) s = cli_check_picture(&cli, e);
     if (s == OK) s = keep(b, &cli, defaults, e);
     if (s != OK) free_names(cli.inject, defaults->inject_count, cli.inject_count);
@@ -121,8 +126,8 @@ static bool blank(const char *line, size_t size) {
     return true;
 }
 
-static Status add_job(BatchJobs *jobs, int *room, int line, char *text, size_t size, bool objects, const char *path,
-                      const Cli *defaults, Error *e) {
+static Status add_job(BatchJobs *jobs, int *room, int line, char *text, size_t size, bool objects,
+                      const char *path, const Cli *defaults, Error *e) {
     if (jobs->count == *room) {
         int more = *room ? 2 * *room : 64;
         BatchJob *grown = realloc(jobs->job, (size_t)more * sizeof *grown);

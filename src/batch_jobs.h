@@ -17,18 +17,18 @@
 
 typedef struct BatchJob {
     int number, line;
-    Job job;            /* as asked for, not resolved */
+    Job job;                             /* as asked for, not resolved */
     const char *model, *device, *output; /* output NULL: the job has none of its own */
     DType dtype;
     size_t vram;
     bool sync, no_graphs, no_metadata, seed_given;
-    int count;          /* pictures */
-    bool drawn;         /* seed holds the one that was drawn for its first picture */
+    int count;  /* pictures */
+    bool drawn; /* seed holds the one that was drawn for its first picture */
     uint64_t seed;
-    Error *bad;         /* malloc'd; NULL: the job can be read */
-    Json *tree;         /* strings point into it; NULL in a file of prompts */
-    Inject *inject;     /* malloc'd; names from defaults on are malloc'd too */
-    int inherited;      /* how many of them are the command line's */
+    Error *bad;     /* malloc'd; NULL: the job can be read */
+    Json *tree;     /* strings point into it; NULL in a file of prompts */
+    Inject *inject; /* malloc'd; names from defaults on are malloc'd too */
+    int inherited;  /* how many of them are the command line's */
 } BatchJob;
 
 typedef struct BatchJobs {

@@ -42,9 +42,11 @@ static Status add_line(BatchJournal *j, const char *text, size_t size, Error *e)
     const char *seed;
     Status s = json_parse(text, size, "", &new.tree, NULL);
     if (s == ERR_MEMORY) return fail(e, s, "%s: out of memory", j->folder);
-    bool good = s == OK && text_of(new.tree, "name", &new.record.name) && text_of(new.tree, "job", &new.record.digest) &&
-                text_of(new.tree, "sha256", &new.record.sha256) && text_of(new.tree, "temporary", &new.record.temporary) &&
-                text_of(new.tree, "seed", &seed) && !strchr(new.record.temporary, '/');
+    bool good = s == OK && text_of(new.tree, "name", &new.record.name) &&
+                text_of(new.tree, "job", &new.record.digest) &&
+                text_of(new.tree, "sha256", &new.record.sha256) &&
+                text_of(new.tree, "temporary", &new.record.temporary) && text_of(new.tree, "seed", &seed) &&
+                !strchr(new.record.temporary, '/');
     if (!good) {
         json_free(new.tree);
         return OK;
@@ -90,7 +92,10 @@ static bool is_journal(const char *name) {
 
 static Status read_all(BatchJournal *j, Error *e) {
     DIR *d = opendir(j->folder);
-    if (!d) return errno == ENOENT ? OK : fail(e, ERR_IO, "%s: cannot read the folder: %s", j->folder, strerror(errno));
+    if (!d)
+        return errno == ENOENT
+                   ? OK
+                   : fail(e, ERR_IO, "%s: cannot read the folder: %s", j->folder, strerror(errno));
     Status s = OK;
     for (struct dirent *entry; s == OK && (entry = readdir(d));) {
         if (!is_journal(entry->d_name)) continue;
@@ -125,11 +130,13 @@ static Status open_own(BatchJournal *j, int shard, int shards, Error *e) {
     j->fd = open(j->path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     if (j->fd < 0) return fail(e, ERR_IO, "%s: cannot open: %s", j->path, strerror(errno));
     if (flock(j->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) /* file systems without locks go without */
-        return fail(e, ERR_USAGE, "%s: another ditto batch is at work there: %s is locked", j->folder, j->path);
+        return fail(e, ERR_USAGE, "%s: another ditto batch is at work there: %s is locked", j->folder,
+                    j->path);
     return trim(j, e);
 }
 
-Status batch_journal_open(const char *folder, int shard, int shards, bool write, BatchJournal **out, Error *e) {
+Status batch_journal_open(const char *folder, int shard, int shards, bool write, BatchJournal **out,
+                          Error *e) {
     BatchJournal *j = calloc(1, sizeof *j);
     *out = NULL;
     if (!j) return fail(e, ERR_MEMORY, "out of memory");
@@ -138,8 +145,10 @@ Status batch_journal_open(const char *folder, int shard, int shards, bool write,
     Status s = j->folder ? OK : fail(e, ERR_MEMORY, "out of memory");
     if (s == OK && write) s = open_own(j, shard, shards, e);
     if (s == OK) s = read_all(j, e);
-    if (s == OK) *out = j;
-    else batch_journal_close(j);
+    if (s == OK)
+        *out = j;
+    else
+        batch_journal_close(j);
     return s;
 }
 
@@ -157,7 +166,8 @@ Status batch_journal_add(BatchJournal *j, const BatchRecord *r, Error *e) {
     char seed[24];
     snprintf(seed, sizeof seed, "%" PRIu64, r->seed);
     cJSON *o = cJSON_CreateObject();
-    bool ok = o && cJSON_AddStringToObject(o, "name", r->name) && cJSON_AddStringToObject(o, "job", r->digest) &&
+    bool ok = o && cJSON_AddStringToObject(o, "name", r->name) &&
+              cJSON_AddStringToObject(o, "job", r->digest) &&
               cJSON_AddStringToObject(o, "sha256", r->sha256) && cJSON_AddStringToObject(o, "seed", seed) &&
               cJSON_AddStringToObject(o, "temporary", r->temporary);
     char *text = ok ? cJSON_PrintUnformatted(o) : NULL;
@@ -172,7 +182,8 @@ Status batch_journal_add(BatchJournal *j, const BatchRecord *r, Error *e) {
     if (n == (ssize_t)size + 1 && !flushed) why = errno;
     cJSON_free(text);
     if (flushed) return OK;
-    if (ftruncate(j->fd, before)) return fail(e, ERR_IO, "%s: cannot be mended: %s", j->path, strerror(errno));
+    if (ftruncate(j->fd, before))
+        return fail(e, ERR_IO, "%s: cannot be mended: %s", j->path, strerror(errno));
     return fail(e, ERR_IO, "%s: cannot write: %s", j->path, strerror(why));
 }
 
@@ -181,12 +192,13 @@ Status batch_journal_add(BatchJournal *j, const BatchRecord *r, Error *e) {
 static bool has_sum(const char *path, const char *sum, const volatile int *interrupted) {
     char found[SHA256_TEXT];
     uint64_t size;
-    return file_exists(path) && sha256_file(path, found, &size, interrupted, NULL) == OK && !strcmp(found, sum);
+    return file_exists(path) && sha256_file(path, found, &size, interrupted, NULL) == OK &&
+           !strcmp(found, sum);
 }
 
 /* The rename that an earlier run did not come to. */
-static Status finish(const char *path, const BatchRecord *r, bool overwrite, const volatile int *interrupted, bool *done,
-                     Error *e) {
+static Status finish(const char *path, const BatchRecord *r, bool overwrite, const volatile int *interrupted,
+                     bool *done, Error *e) {
     const char *slash = strrchr(path, '/');
     char *temporary = NULL;
     if (asprintf(&temporary, "%.*s%s", slash ? (int)(slash - path + 1) : 0, path, r->temporary) < 0)
@@ -226,11 +238,12 @@ static Status look(BatchJournal *j, const char *path, const Line *first, const L
     return OK;
 }
 
-Status batch_journal_find(BatchJournal *j, const char *name, const char *digest, const volatile int *interrupted,
-                          BatchFound *out, Error *e) {
+Status batch_journal_find(BatchJournal *j, const char *name, const char *digest,
+                          const volatile int *interrupted, BatchFound *out, Error *e) {
     *out = (BatchFound){0};
     Line key = {.record.name = name};
-    Line *first = j->count ? bsearch(&key, j->line, (size_t)j->count, sizeof *j->line, by_name) : NULL, *end = first;
+    Line *first = j->count ? bsearch(&key, j->line, (size_t)j->count, sizeof *j->line, by_name) : NULL,
+         *end = first;
     while (first && first > j->line && !by_name(first - 1, &key)) first--;
     while (end && end < j->line + j->count && !by_name(end, &key)) end++;
     char *path = file_join(j->folder, name);
@@ -255,12 +268,14 @@ static bool add_sums(cJSON *o, const BatchJob *job, Error *e) {
     return ok;
 }
 
-Status batch_journal_digest(const Meta *meta, const BatchJob *job, const char *folder, char out[SHA256_TEXT], Error *e) {
+Status batch_journal_digest(const Meta *meta, const BatchJob *job, const char *folder, char out[SHA256_TEXT],
+                            Error *e) {
     static const char *const LEFT_OUT[] = {"ditto", "build", "profile", "model", "model_path"};
     char *json = meta_json(meta, NULL, NULL), *real = realpath(folder, NULL);
     cJSON *o = json ? cJSON_Parse(json) : NULL;
     Error why = {0};
-    for (size_t i = 0; o && i < sizeof LEFT_OUT / sizeof *LEFT_OUT; i++) cJSON_DeleteItemFromObjectCaseSensitive(o, LEFT_OUT[i]);
+    for (size_t i = 0; o && i < sizeof LEFT_OUT / sizeof *LEFT_OUT; i++)
+        cJSON_DeleteItemFromObjectCaseSensitive(o, LEFT_OUT[i]);
     if (o && !job->seed_given) cJSON_DeleteItemFromObjectCaseSensitive(o, "seed");
     const Job *j = meta->job;
     bool ok = o && cJSON_AddStringToObject(o, "folder", real ? real : folder) &&

@@ -26,24 +26,26 @@ typedef struct BatchRecord {
 } BatchRecord;
 
 typedef struct BatchFound {
-    bool done;     /* sha256 and seed are set */
-    bool ours;     /* a file has the name, and some line knows it */
-    bool exists;   /* a file has the name */
+    bool done;   /* sha256 and seed are set */
+    bool ours;   /* a file has the name, and some line knows it */
+    bool exists; /* a file has the name */
     char sha256[SHA256_TEXT];
     uint64_t seed;
 } BatchFound;
 
 /* Reads the journals of `folder`, and with write opens the one of this shard (shards 1: of all). ERR_USAGE: another process
  * has it open. */
-Status batch_journal_open(const char *folder, int shard, int shards, bool write, BatchJournal **out, Error *e);
+Status batch_journal_open(const char *folder, int shard, int shards, bool write, BatchJournal **out,
+                          Error *e);
 void batch_journal_close(BatchJournal *j);
 /* Looks the picture up; with write finishes a missing rename. */
-Status batch_journal_find(BatchJournal *j, const char *name, const char *digest, const volatile int *interrupted,
-                          BatchFound *out, Error *e);
+Status batch_journal_find(BatchJournal *j, const char *name, const char *digest,
+                          const volatile int *interrupted, BatchFound *out, Error *e);
 /* Adds a line and flushes it to the disk; one caller at a time. On failure the journal is as before. */
 Status batch_journal_add(BatchJournal *j, const BatchRecord *r, Error *e);
 /* All that decides the bytes of the picture, but for a drawn seed: resolved parameters, the model folder, injected files,
  * and whether it carries metadata. The program's version is not among it. */
-Status batch_journal_digest(const Meta *meta, const BatchJob *job, const char *folder, char out[SHA256_TEXT], Error *e);
+Status batch_journal_digest(const Meta *meta, const BatchJob *job, const char *folder, char out[SHA256_TEXT],
+                            Error *e);
 
 #endif

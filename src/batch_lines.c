@@ -10,9 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-void batch_lines_open(BatchLines *l, FILE *out, FILE *err, bool terminal, int verbosity, bool events, int total) {
+void batch_lines_open(BatchLines *l, FILE *out, FILE *err, bool terminal, int verbosity, bool events,
+                      int total) {
     *l = (BatchLines){.out = out, .err = err, .events = events, .quiet = verbosity < 0, .total = total};
-    l->line = (ProgressLine){.out = verbosity < 0 ? NULL : err, .terminal = terminal, .verbose = verbosity > 0, .label = l->label};
+    l->line = (ProgressLine){
+        .out = verbosity < 0 ? NULL : err, .terminal = terminal, .verbose = verbosity > 0, .label = l->label};
     pthread_mutex_init(&l->lock, NULL);
 }
 
@@ -39,7 +41,8 @@ static void put(BatchLines *l, cJSON *o) {
     char *text = cJSON_PrintUnformatted(o);
     cJSON_Delete(o);
     progress_clear(&l->line);
-    fprintf(l->out, "%s\n", text ? text : "{\"event\":\"result\",\"status\":\"out of memory for this line\"}");
+    fprintf(l->out, "%s\n",
+            text ? text : "{\"event\":\"result\",\"status\":\"out of memory for this line\"}");
     fflush(l->out);
     cJSON_free(text);
 }
@@ -60,14 +63,22 @@ static void add_picture(cJSON *o, const BatchItem *item) {
 void batch_lines_done(BatchLines *l, BatchItem *item, BatchState state) {
     pthread_mutex_lock(&l->lock);
     item->state = state;
-    if (state == BATCH_KEPT) l->kept++;
-    else l->done++;
+    if (state == BATCH_KEPT)
+        l->kept++;
+    else
+        l->done++;
     cJSON *o = result(item, state == BATCH_KEPT ? "kept" : "done");
     add_picture(o, item);
     if (state == BATCH_DONE) {
         cJSON *s = cJSON_AddObjectToObject(o, "seconds");
-        const struct { const char *name; double seconds; } phases[] = {
-            {"plan", item->plan}, {"text", item->text}, {"denoise", item->denoise}, {"decode", item->decode}, {"write", item->write}};
+        const struct {
+            const char *name;
+            double seconds;
+        } phases[] = {{"plan", item->plan},
+                      {"text", item->text},
+                      {"denoise", item->denoise},
+                      {"decode", item->decode},
+                      {"write", item->write}};
         for (int i = 0; i < 5; i++) cJSON_AddNumberToObject(s, phases[i].name, phases[i].seconds);
     }
     put(l, o);
@@ -134,7 +145,9 @@ int batch_lines_failures(BatchLines *l) {
 Status batch_lines_flush(BatchLines *l, Error *e) {
     pthread_mutex_lock(&l->lock);
     progress_clear(&l->line);
-    Status s = fflush(l->out) || ferror(l->out) ? fail(e, ERR_IO, "standard output: cannot write: %s", strerror(errno)) : OK;
+    Status s = fflush(l->out) || ferror(l->out)
+                   ? fail(e, ERR_IO, "standard output: cannot write: %s", strerror(errno))
+                   : OK;
     pthread_mutex_unlock(&l->lock);
     return s;
 }

@@ -25,7 +25,8 @@ typedef struct BatchLines {
     Error first;                   /* failure */
 } BatchLines;
 
-void batch_lines_open(BatchLines *l, FILE *out, FILE *err, bool terminal, int verbosity, bool events, int total);
+void batch_lines_open(BatchLines *l, FILE *out, FILE *err, bool terminal, int verbosity, bool events,
+                      int total);
 void batch_lines_close(BatchLines *l);
 /* Sets the item's state: BATCH_DONE, BATCH_KEPT. planned: "planned", the state stays. */
 void batch_lines_done(BatchLines *l, BatchItem *item, BatchState state);

@@ -9,7 +9,6 @@
 #include "generate.h"
 #include "profile.h"
 #include "report.h"
-#include "rng.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +33,13 @@ static void drop_pipeline(Batch *b) {
 static Status open_pipeline(Batch *b, const BatchJob *job, Error *e) {
     double start = clock_now();
     TRY(hub_resolve(b->hub, job->model, &b->folder, e));
-    PipelineOptions options = {.model = b->folder, .device = job->device, .dtype = job->dtype, .vram = job->vram, .sync = job->sync,
-                               .no_graphs = job->no_graphs, .interrupted = b->interrupted};
+    PipelineOptions options = {.model = b->folder,
+                               .device = job->device,
+                               .dtype = job->dtype,
+                               .vram = job->vram,
+                               .sync = job->sync,
+                               .no_graphs = job->no_graphs,
+                               .interrupted = b->interrupted};
     Profile profile;
     Status s = pipeline_open(&options, &b->pipeline, e);
     if (s == OK) s = pipeline_profile(b->pipeline, &profile, e);
@@ -49,76 +53,10 @@ static Status open_pipeline(Batch *b, const BatchJob *job, Error *e) {
     return s;
 }
 
-static Status need_pipeline(Batch *b, const BatchJob *job, Error *e) {
+Status batch_run_open(Batch *b, const BatchJob *job, Error *e) {
     if (b->pipeline && batch_items_same_pipeline(b->open, job)) return OK;
     TRY(batch_run_close(b, e));
     return open_pipeline(b, job, e);
-}
-
-static int of_pipeline(const BatchItems *items, int first) {
-    int n = first;
-    while (n < items->count && items->item[n].pipeline == items->item[first].pipeline) n++;
-    return n - first;
-}
-
-/* --- before any work --- */
-
-static Status check_one(Batch *b, BatchItem *item, Error *e) {
-    Meta meta = {.job = &item->job, .title = pipeline_title(b->pipeline), .device = pipeline_device(b->pipeline),
-                 .dtype = pipeline_dtype(b->pipeline)};
-    BatchFound found = {0};
-    TRY(pipeline_resolve(b->pipeline, &item->job, e));
-    TRY(generate_check_job(&item->job, b->cli->overwrite || b->cli->resume, e));
-    TRY(batch_journal_digest(&meta, item->of, b->folder, item->digest, e));
-    if (b->cli->resume && b->journal) TRY(batch_journal_find(b->journal, item->name, item->digest, b->interrupted, &found, e));
-    else found.exists = file_exists(item->path);
-    if (found.done) {
-        item->job.seed = found.seed;
-        memcpy(item->sha256, found.sha256, sizeof item->sha256);
-        batch_lines_done(&b->lines, item, BATCH_KEPT);
-        return OK;
-    }
-    item->replace = found.ours;
-    if (found.exists && !found.ours && !b->cli->overwrite)
-        return fail(e, ERR_USAGE, "%s: exists%s; give -y to overwrite%s", item->path,
-                    b->cli->resume ? " and is not what the journal recorded" : "", b->cli->resume ? "" : ", or --resume");
-    if (item->of->seed_given) return OK;
-    if (!item->of->drawn) TRY(rng_random_seed(&item->of->seed, e)); /* one for all pictures of a job */
-    item->of->drawn = true;
-    item->job.seed = item->of->seed + (uint64_t)item->picture;
-    return OK;
-}
-
-static Status check_pipeline(Batch *b, BatchItem *item, int count, Error *e) {
-    Error why = {0};
-    Status opened = item->of->bad ? OK : need_pipeline(b, item->of, &why);
-    if (opened == ERR_INTERRUPTED) return fail(e, opened, "%s", why.text);
-    for (int i = 0; i < count && !batch_run_stopped(b); i++) {
-        Error one = {0};
-        Status s = item[i].of->bad ? fail(&one, item[i].of->bad->code, "%s", item[i].of->bad->text)
-                   : opened != OK  ? fail(&one, opened, "%s", why.text)
-                                   : check_one(b, &item[i], &one);
-        if (s == ERR_INTERRUPTED) return fail(e, s, "%s", one.text);
-        if (s == OK) continue;
-        if (!item[i].of->bad) because(&one, "line %d", item[i].of->line);
-        if (!b->cli->keep_going) return fail(e, s, "%s", one.text);
-        batch_lines_failed(&b->lines, &item[i], &one);
-    }
-    return OK;
-}
-
-Status batch_run_check(Batch *b, Error *e) {
-    BatchItems *all = &b->items;
-    batch_items_group(all);
-    int end = all->count;
-    while (end) { /* the first pipeline last: it stays open */
-        int first = end - 1;
-        while (first && all->item[first - 1].pipeline == all->item[end - 1].pipeline) first--;
-        TRY(check_pipeline(b, &all->item[first], end - first, e));
-        batch_items_order(&all->item[first], end - first);
-        end = first;
-    }
-    return *b->interrupted ? fail(e, ERR_INTERRUPTED, "interrupted") : OK;
 }
 
 /* --- rendering --- */
@@ -160,8 +98,12 @@ static void say_notes(Batch *b, const Media *m) {
 /* The pixels are on the host: hands them on. */
 static Status hand_on(Batch *b, BatchItem *item, Media *media, Error *e) {
     BatchPicture picture = {.item = item, .media = *media};
-    Meta meta = {.job = &item->job, .title = pipeline_title(b->pipeline), .device = pipeline_device(b->pipeline),
-                 .dtype = pipeline_dtype(b->pipeline), .path = item->of->model, .profile = b->profile};
+    Meta meta = {.job = &item->job,
+                 .title = pipeline_title(b->pipeline),
+                 .device = pipeline_device(b->pipeline),
+                 .dtype = pipeline_dtype(b->pipeline),
+                 .path = item->of->model,
+                 .profile = b->profile};
     TRY(picture_texts(&meta, media, !item->of->no_metadata, &picture.texts, e));
     *media = (Media){0};
     double start = clock_now();
@@ -222,11 +164,18 @@ static Status encode(Batch *b, BatchItem *first, int count, int *taken, Error *e
     return OK;
 }
 
+static int of_pipeline(const BatchItems *items, int first) {
+    int n = first;
+    while (n < items->count && items->item[n].pipeline == items->item[first].pipeline) n++;
+    return n - first;
+}
+
 static void say_what(Batch *b, const BatchItem *item, int count) {
     int waits = 0;
     for (int i = 0; i < count; i++) waits += item[i].state == BATCH_WAITS;
-    batch_lines_say(&b->lines, "%s on %s in %s: %d picture%s\n", pipeline_title(b->pipeline), pipeline_device(b->pipeline),
-                    pipeline_dtype(b->pipeline) == F32 ? "f32" : "bf16", waits, waits == 1 ? "" : "s");
+    batch_lines_say(&b->lines, "%s on %s in %s: %d picture%s\n", pipeline_title(b->pipeline),
+                    pipeline_device(b->pipeline), pipeline_dtype(b->pipeline) == F32 ? "f32" : "bf16", waits,
+                    waits == 1 ? "" : "s");
 }
 
 static bool any_waits(const BatchItem *item, int count) {
@@ -237,7 +186,7 @@ static bool any_waits(const BatchItem *item, int count) {
 
 static Status render_pipeline(Batch *b, BatchItem *item, int count, Error *e) {
     if (!any_waits(item, count)) return OK;
-    TRY(need_pipeline(b, item->of, e));
+    TRY(batch_run_open(b, item->of, e));
     say_what(b, item, count);
     for (int at = 0, taken; at < count && !batch_run_stopped(b); at += taken) {
         TRY(encode(b, &item[at], count - at, &taken, e));
@@ -270,9 +219,13 @@ static Status report(Batch *b, Error *e) {
         const BatchItem *item = &b->items.item[i];
         if (item->of->bad || !item->denoise || !batch_items_same_pipeline(item->of, b->open)) continue;
         if (!first) first = item;
-        list[count++] = (ReportPicture){item->path, item->job.seed, item->plan, item->text, item->denoise, item->decode, item->write};
+        list[count++] = (ReportPicture){item->path,    item->job.seed, item->plan, item->text,
+                                        item->denoise, item->decode,   item->write};
     }
-    Report r = {.job = first ? &first->job : NULL, .open = b->clock.opened, .all = clock_now() - b->clock.start, .picture = list,
+    Report r = {.job = first ? &first->job : NULL,
+                .open = b->clock.opened,
+                .all = clock_now() - b->clock.start,
+                .picture = list,
                 .count = count};
     char *text = NULL, *both = NULL;
     Status s = first ? report_json(&r, b->pipeline, &text, e) : OK;

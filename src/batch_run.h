@@ -18,11 +18,11 @@
 /* Seconds by the host's clock. The window is from the first denoising step's beginning to the last one's end; `given` is what
  * of it passed in encoders, steps and decoders: a device is idle for at least the rest. */
 typedef struct BatchClock {
-    double start, opened;      /* opened: spent on opening models */
-    double window_from, window_to; /* 0: no step yet */
+    double start, opened;                    /* opened: spent on opening models */
+    double window_from, window_to;           /* 0: no step yet */
     double given, given_before, given_after; /* so far; at both ends of the window */
-    double waited;             /* for the writers */
-    double step_from, step_to; /* of the picture in hand */
+    double waited;                           /* for the writers */
+    double step_from, step_to;               /* of the picture in hand */
 } BatchClock;
 
 typedef struct Batch {
@@ -34,18 +34,17 @@ typedef struct Batch {
     BatchLines lines;
     pthread_mutex_t saving; /* one journal line and its rename at a time */
     BatchClock clock;
-    Pipeline *pipeline;     /* the open one */
-    char *folder;           /* its own; malloc'd */
-    const BatchJob *open;   /* some job of it */
-    char profile[128];      /* of the open one, for the pictures' metadata */
-    char *reports;          /* JSON of the closed pipelines, with commas between; malloc'd */
-    const BatchItem *step;  /* in hand */
+    Pipeline *pipeline;    /* the open one */
+    char *folder;          /* its own; malloc'd */
+    const BatchJob *open;  /* some job of it */
+    char profile[128];     /* of the open one, for the pictures' metadata */
+    char *reports;         /* JSON of the closed pipelines, with commas between; malloc'd */
+    const BatchItem *step; /* in hand */
     const volatile int *interrupted;
 } Batch;
 
-/* Resolves every picture and looks it up in the journal; leaves the first pipeline open. Failures are lines already; an
- * error ends the batch. */
-Status batch_run_check(Batch *b, Error *e);
+/* Makes the pipeline that the job wants the open one. */
+Status batch_run_open(Batch *b, const BatchJob *job, Error *e);
 /* Renders what waits. OK also when pictures failed. */
 Status batch_run_render(Batch *b, Error *e);
 /* Closes the open pipeline, with its part of the report. */

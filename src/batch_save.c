@@ -9,7 +9,10 @@
 
 static Status finish(Batch *b, const BatchItem *item, FileDraft *draft, Error *e) {
     const char *slash = strrchr(draft->temporary, '/');
-    BatchRecord record = {.name = item->name, .digest = item->digest, .sha256 = item->sha256, .seed = item->job.seed,
+    BatchRecord record = {.name = item->name,
+                          .digest = item->digest,
+                          .sha256 = item->sha256,
+                          .seed = item->job.seed,
                           .temporary = slash ? slash + 1 : draft->temporary};
     pthread_mutex_lock(&b->saving);
     Status s = batch_journal_add(b->journal, &record, e);
@@ -42,8 +45,10 @@ void batch_save(void *user, BatchPicture *p) {
     double start = clock_now();
     Status s = save(b, p, &e);
     p->item->write = clock_now() - start;
-    if (s == OK) batch_lines_done(&b->lines, p->item, BATCH_DONE);
-    else batch_lines_failed(&b->lines, p->item, &e);
+    if (s == OK)
+        batch_lines_done(&b->lines, p->item, BATCH_DONE);
+    else
+        batch_lines_failed(&b->lines, p->item, &e);
     media_free(&p->media);
     picture_texts_free(&p->texts);
 }

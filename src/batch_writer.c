@@ -41,8 +41,8 @@ static void *work(void *user) {
     return NULL;
 }
 
-Status batch_writer_open(int threads, int waiting, void (*handle)(void *user, BatchPicture *picture), void *user,
-                         BatchWriter **out, Error *e) {
+Status batch_writer_open(int threads, int waiting, void (*handle)(void *user, BatchPicture *picture),
+                         void *user, BatchWriter **out, Error *e) {
     BatchWriter *w = calloc(1, sizeof *w + (size_t)waiting * sizeof *w->queue);
     *out = NULL;
     if (!w) return fail(e, ERR_MEMORY, "out of memory");
@@ -54,7 +54,9 @@ Status batch_writer_open(int threads, int waiting, void (*handle)(void *user, Ba
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (w->threads < threads && w->threads < THREADS && !pthread_create(&w->thread[w->threads], NULL, work, w)) w->threads++;
+    while (w->threads < threads && w->threads < THREADS &&
+           !pthread_create(&w->thread[w->threads], NULL, work, w))
+        w->threads++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (w->threads) {
         *out = w;

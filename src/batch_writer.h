@@ -11,15 +11,15 @@
 
 typedef struct BatchPicture {
     BatchItem *item;
-    Media media;        /* with the pixels */
+    Media media; /* with the pixels */
     PictureTexts texts;
 } BatchPicture;
 
 typedef struct BatchWriter BatchWriter;
 
 /* handle: called on one of the threads, takes the picture over. waiting: most that wait. ERR_MEMORY when no thread starts. */
-Status batch_writer_open(int threads, int waiting, void (*handle)(void *user, BatchPicture *picture), void *user,
-                         BatchWriter **out, Error *e);
+Status batch_writer_open(int threads, int waiting, void (*handle)(void *user, BatchPicture *picture),
+                         void *user, BatchWriter **out, Error *e);
 /* Takes the picture over; blocks while the queue is full. */
 void batch_writer_put(BatchWriter *w, const BatchPicture *picture);
 /* Returns when every picture that was put has been handled. */

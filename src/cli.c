@@ -294,7 +294,8 @@ static Status check_required(const Cli *cli, Error *e) {
         return fail(e, ERR_USAGE, "%s: needs %d argument%s (%s), found %d", c->name, c->args_min,
                     c->args_min == 1 ? "" : "s", c->usage, cli->arg_count);
     if (cli->command == COMMAND_GENERATE) TRY(cli_check_picture(cli, e));
-    if (cli->command == COMMAND_BATCH && !cli->out) return fail(e, ERR_USAGE, "batch: no folder for the pictures: give --out DIR");
+    if (cli->command == COMMAND_BATCH && !cli->out)
+        return fail(e, ERR_USAGE, "batch: no folder for the pictures: give --out DIR");
     if (cli->dry_run && cli->report) return fail(e, ERR_USAGE, "--report: describes a run, so not with --dry-run");
     if (cli->dry_run && cli->json) return fail(e, ERR_USAGE, "--json: describes pictures made, so not with --dry-run");
     if (cli->command == COMMAND_NOISE) {

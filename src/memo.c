@@ -43,8 +43,12 @@ static void forget_oldest(Memo *m) {
 
 Status memo_put(Memo *m, Exec *x, const char *key, Tensor t) {
     if (!m || x->dry) return OK;
-    MemoEntry new = {.key = strdup(key), .value = malloc(tensor_bytes(t)), .bytes = tensor_bytes(t), .group = m->group - 1};
-    Status s = new.key && new.value ? exec_download(x, new.value, t) : fail(x->error, ERR_MEMORY, "out of memory");
+    MemoEntry new = {.key = strdup(key),
+                     .value = malloc(tensor_bytes(t)),
+                     .bytes = tensor_bytes(t),
+                     .group = m->group - 1};
+    Status s =
+        new.key &&new.value ? exec_download(x, new.value, t) : fail(x->error, ERR_MEMORY, "out of memory");
     if (s != OK) {
         free(new.key);
         free(new.value);

@@ -22,8 +22,10 @@ void picture_texts_free(PictureTexts *t) {
     *t = (PictureTexts){0};
 }
 
-Status picture_encode(const Media *media, const PictureTexts *texts, unsigned char **bytes, size_t *size, Error *e) {
-    PngText list[] = {{.key = "parameters", .text = texts->parameters}, {.key = PNG_DITTO_KEY, .text = texts->json}};
+Status picture_encode(const Media *media, const PictureTexts *texts, unsigned char **bytes, size_t *size,
+                      Error *e) {
+    PngText list[] = {{.key = "parameters", .text = texts->parameters},
+                      {.key = PNG_DITTO_KEY, .text = texts->json}};
     return png_encode(media->rgb, media->width, media->height, list, texts->json ? 2 : 0, bytes, size, e);
 }
 

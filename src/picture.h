@@ -17,7 +17,8 @@ typedef struct PictureTexts {
 Status picture_texts(const Meta *meta, const Media *media, bool keep, PictureTexts *out, Error *e);
 void picture_texts_free(PictureTexts *t);
 /* The bytes of the file, malloc'd: a function of pixels and texts alone. */
-Status picture_encode(const Media *media, const PictureTexts *texts, unsigned char **bytes, size_t *size, Error *e);
+Status picture_encode(const Media *media, const PictureTexts *texts, unsigned char **bytes, size_t *size,
+                      Error *e);
 
 /* Not a number appeared: writes the last good latents beside the picture at `path`, and adds to e's text where they are. */
 void picture_keep_latents(const Media *media, const char *path, bool overwrite, Error *e);

@@ -66,12 +66,12 @@ ssize_t write(int fd, const void *data, size_t size) {
     return n;
 }
 
-#define COUNTED(name, parameters, arguments)           \
-    int name parameters {                              \
-        __typeof__(&name) real;                        \
-        *(void **)&real = dlsym(RTLD_NEXT, #name);     \
-        count();                                       \
-        return real arguments;                         \
+#define COUNTED(name, parameters, arguments)                                                                 \
+    int name parameters {                                                                                    \
+        __typeof__(&name) real;                                                                              \
+        *(void **)&real = dlsym(RTLD_NEXT, #name);                                                           \
+        count();                                                                                             \
+        return real arguments;                                                                               \
     }
 
 COUNTED(fsync, (int fd), (fd))

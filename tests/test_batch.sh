@@ -252,11 +252,11 @@ fi
 clean
 
 # --- kill -9 at random moments ---
-awk 'BEGIN { for (i = 1; i <= 24; i++) printf "{\"prompt\":\"cat %d\",\"seed\":%d,\"steps\":%d}\n", i % 5, i, 2 + i % 2 }' >jobs.jsonl
+awk 'BEGIN { for (i = 1; i <= 60; i++) printf "{\"prompt\":\"cat %d\",\"seed\":%d,\"steps\":%d}\n", i % 5, i, 2 + i % 2 }' >jobs.jsonl
 works "reference" batch jobs.jsonl --out ref
 seed=${BATCH_SEED:-$(date +%s)}
 kills=0
-for wait in $(awk -v s="$seed" 'BEGIN { srand(s); for (i = 0; i < 12; i++) printf "%.3f ", 0.1 + rand() * 0.25 }'); do
+for wait in $(awk -v s="$seed" 'BEGIN { srand(s); for (i = 0; i < 12; i++) printf "%.3f ", 0.05 + rand() * 0.2 }'); do
     "$DITTO" batch jobs.jsonl --out o -m "$MODEL" -W 32 -H 32 --max-sequence-length 16 --device cpu -q --resume >.out 2>.err &
     pid=$!
     sleep "$wait"

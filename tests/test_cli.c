@@ -450,7 +450,8 @@ static void test_meta(Tally *t) {
     free(text);
     text = meta_json(&meta, "x.png", &media);
     check(t,
-          text && strstr(text, "\"families\":{\"a\":{\"f\":3,\"g\":4}}") && strstr(text, "\"refused\":[\"b: no\"],\"warning\":\"careful\",\"dispatch\":{\"a\":{\"add\":"
+          text && strstr(text, "\"families\":{\"a\":{\"f\":3,\"g\":4}}") &&
+              strstr(text, "\"refused\":[\"b: no\"],\"warning\":\"careful\",\"dispatch\":{\"a\":{\"add\":"
                                "{\"cpu\":5,\"fused\":3},\"act\":{\"cpu\":1}}},\"seconds\""),
           "dispatch", text);
     free(text);
