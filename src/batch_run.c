@@ -39,6 +39,7 @@ static Status open_pipeline(Batch *b, const BatchJob *job, Error *e) {
                                .vram = job->vram,
                                .sync = job->sync,
                                .no_graphs = job->no_graphs,
+                               .tuned = b->cli->tuned_file,
                                .interrupted = b->interrupted};
     Profile profile;
     Status s = pipeline_open(&options, &b->pipeline, e);
@@ -176,6 +177,8 @@ static void say_what(Batch *b, const BatchItem *item, int count) {
     batch_lines_say(&b->lines, "%s on %s in %s: %d picture%s\n", pipeline_title(b->pipeline),
                     pipeline_device(b->pipeline), pipeline_dtype(b->pipeline) == F32 ? "f32" : "bf16", waits,
                     waits == 1 ? "" : "s");
+    const char *note = pipeline_facts(b->pipeline).tuned_note;
+    if (*note) batch_lines_say(&b->lines, "note: %s\n", note);
 }
 
 static bool any_waits(const BatchItem *item, int count) {

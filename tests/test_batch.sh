@@ -159,15 +159,27 @@ printf '%s\n' '{"prompt":"a cat","seed":1,"inject":["ids_2=dog/ids_2.safetensors
 works "injected tokens" batch jobs.jsonl --out o
 same o/b.png cat.png && same o/c.png cat.png && ! same o/a.png cat.png && [ -f c/prompt_embeds.safetensors ]
 is $? "stay in their job"
-printf '%s\n' "{\"prompt\":\"a cat\",\"seed\":1,\"model\":\"$ZIMAGE\",\"output\":\"z1.png\"}" '{"prompt":"a cat","seed":1,"output":"f1.png"}' \
-    "{\"prompt\":\"a much longer text about a cat and its hat\",\"seed\":1,\"model\":\"$ZIMAGE\",\"output\":\"z2.png\"}" \
-    "{\"prompt\":\"a dog\",\"seed\":1,\"model\":\"$ZIMAGE\",\"output\":\"z3.png\"}" >jobs.jsonl
+long="a long text about a cat, its hat, the hat of the dog, the dog, the house, a tree, the sun and the moon, and once more the cat"
+for z in "1:a cat" "2:$long" "3:a dog"; do
+    printf '{"prompt":"%s","seed":1,"max_sequence_length":96,"model":"%s","output":"z%s.png"}\n' "${z#?:}" "$ZIMAGE" "${z%%:*}"
+done >z.jsonl
+{ sed -n 1p z.jsonl; echo '{"prompt":"a cat","seed":1,"output":"f1.png"}'; sed 1d z.jsonl; } >jobs.jsonl
 works "two models" batch jobs.jsonl --out m
-MODEL=$ZIMAGE single -p "a cat" --seed 1 -o z1.png && MODEL=$ZIMAGE single -p "a much longer text about a cat and its hat" --seed 1 -o z2.png
+MODEL=$ZIMAGE single -p "a cat" --seed 1 --max-sequence-length 96 -o z1.png && MODEL=$ZIMAGE single -p "$long" --seed 1 \
+    --max-sequence-length 96 -o z2.png
 same m/z1.png z1.png && same m/z2.png z2.png && same m/f1.png cat.png
 is $? "each with its own bits"
 [ "$(sed -n 's/.*"job":\([0-9]*\),.*/\1/p' .out | tr '\n' ' ')" = "1 4 3 2 " ]
 is $? "grouped by model, then by length of text: $(cat .out)"
+clean
+
+# --- from an image ---
+one "{\"prompt\":\"a cat\",\"seed\":1,\"image\":\"$GOLDEN/drawing.png\",\"strength\":0.5,\"steps\":4,\"output\":\"i.png\"}"
+printf '{"prompt":"a cat","seed":1,"steps":4,"output":"t.png"}\n' >>one.jsonl
+works "image and text" batch one.jsonl --out i
+single -p "a cat" --seed 1 -i "$GOLDEN/drawing.png" --strength 0.5 --steps 4 -o i.png && single -p "a cat" --seed 1 --steps 4 -o t.png
+same i/i.png i.png && same i/t.png t.png && ! same i.png t.png
+is $? "the same bytes as alone"
 clean
 
 # --- shards ---

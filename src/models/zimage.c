@@ -236,7 +236,7 @@ static Status zimage_texts(Model *m, Exec *x, const Run *run, int64_t *rows) {
     Tensor embeds[2];
     TRY(encode_texts((Zimage *)m, x, run, n, embeds));
     arena_reset(x->work, mark);
-    *rows = n[0] << 20 | n[1];
+    *rows = dit_zimage_padded(n[0]) << 20 | (n[1] ? dit_zimage_padded(n[1]) : 0);
     return OK;
 }
 
