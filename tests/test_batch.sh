@@ -157,7 +157,8 @@ single -p "a cat" --seed 1 -o cat.png
 printf '%s\n' '{"prompt":"a cat","seed":1,"inject":["ids_2=dog/ids_2.safetensors","ids_1=dog/ids_1.safetensors"],"output":"a.png"}' \
     '{"prompt":"a cat","seed":1,"output":"b.png"}' '{"prompt":"a cat","seed":1,"dump":"c","output":"c.png"}' >jobs.jsonl
 works "injected tokens" batch jobs.jsonl --out o
-same o/b.png cat.png && same o/c.png cat.png && ! same o/a.png cat.png && [ -f c/prompt_embeds.safetensors ]
+same o/b.png cat.png && same o/c.png cat.png && [ -f c/prompt_embeds.safetensors ] &&
+    "$DITTO" compare o/a.png dog.png >.out && grep -q '^equal pixels: yes' .out
 is $? "stay in their job"
 long="a long text about a cat, its hat, the hat of the dog, the dog, the house, a tree, the sun and the moon, and once more the cat"
 for z in "1:a cat" "2:$long" "3:a dog"; do
