@@ -111,6 +111,16 @@ void dit_flux_bind(FluxDit *m, Bind *b) {
 
 /* --- once per prompt and size --- */
 
+/* Row i of both tables from rows that are there: axes 0 and 1 of row `down`, axis 2 of row `across`. Sines and cosines would take
+ * longer than the upload, and the device waits for them. */
+static void rope_copy(const FluxDit *m, float *host, int64_t n, int64_t i, int64_t down, int64_t across) {
+    int64_t half = m->c.head_dim / 2, first = (m->c.axes[0] + m->c.axes[1]) / 2;
+    for (int k = 0; k < 2; k++, host += n * half) {
+        memcpy(host + i * half, host + down * half, (size_t)first * sizeof *host);
+        memcpy(host + i * half + first, host + across * half + first, (size_t)(half - first) * sizeof *host);
+    }
+}
+
 Status dit_flux_rope(const FluxDit *m, Exec *x, int64_t text, int64_t rows, int64_t cols, FluxPrompt *p) {
     int64_t half = m->c.head_dim / 2, n = text + rows * cols;
     p->cos = exec_new_as(x, F32, n, half);
@@ -118,11 +128,11 @@ Status dit_flux_rope(const FluxDit *m, Exec *x, int64_t text, int64_t rows, int6
     if (x->dry) return OK;
     float *host = malloc((size_t)(2 * n * half) * sizeof *host);
     if (!host) return fail(x->error, ERR_MEMORY, "flux: out of memory for rotary tables");
-    float *c = host, *s = host + n * half;
-    for (int64_t i = 0; i < n; i++, c += half, s += half) {
-        int64_t token = i - text; /* text tokens stand at the origin of every axis */
-        double position[3] = {0, token < 0 ? 0 : (double)(token / cols), token < 0 ? 0 : (double)(token % cols)};
-        blocks_rope_row(m->c.axes, 3, position, 10000.0, c, s);
+    for (int64_t i = 0; i < n; i++) { /* text tokens stand at the origin of every axis */
+        int64_t token = i - text, row = token < 0 ? 0 : token / cols, col = token < 0 ? 0 : token % cols;
+        float *at = host + i * half;
+        if ((token < 0 && i) || (row && col)) rope_copy(m, host, n, i, token < 0 ? 0 : text + row * cols, token < 0 ? 0 : text + col);
+        else blocks_rope_row(m->c.axes, 3, (double[]){0, (double)row, (double)col}, 10000.0, at, at + n * half);
     }
     Status status = exec_upload(x, p->cos, host);
     if (status == OK) status = exec_upload(x, p->sin, host + n * half);
