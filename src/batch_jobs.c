@@ -148,19 +148,18 @@ static Status add_job(BatchJobs *jobs, int *room, int line, char *text, size_t s
     return s == ERR_MEMORY ? fail(e, s, "%s", b->bad->text) : OK;
 }
 
-Status batch_jobs_read(const char *path, const Cli *defaults, BatchJobs *out, Error *e) {
-    size_t size;
+Status batch_jobs_parse(char *text, size_t size, const char *path, const Cli *defaults, BatchJobs *out,
+                        Error *e) {
     int room = 0, line = 0;
-    *out = (BatchJobs){0};
-    TRY(file_read(path, &out->text, &size, e));
-    char *at = out->text, *end = at + size;
+    *out = (BatchJobs){.text = text};
+    char *at = text, *end = at + size;
     if (size >= 3 && !memcmp(at, "\xef\xbb\xbf", 3)) at += 3;
     bool objects = holds_objects(path, at);
     while (at < end) {
         char *stop = memchr(at, '\n', (size_t)(end - at)), *next = stop ? stop + 1 : end;
         if (!stop) stop = end;
         if (stop > at && stop[-1] == '\r') stop--;
-        *stop = 0; /* file_read leaves a byte for the last */
+        *stop = 0;
         line++;
         size_t length = (size_t)(stop - at);
         if (length && !(objects && blank(at, length)))
@@ -168,6 +167,14 @@ Status batch_jobs_read(const char *path, const Cli *defaults, BatchJobs *out, Er
         at = next;
     }
     return out->count ? OK : fail(e, ERR_USAGE, "%s: holds no job", path);
+}
+
+Status batch_jobs_read(const char *path, const Cli *defaults, BatchJobs *out, Error *e) {
+    char *text = NULL;
+    size_t size;
+    *out = (BatchJobs){0};
+    TRY(file_read(path, &text, &size, e));
+    return batch_jobs_parse(text, size, path, defaults, out, e);
 }
 
 void batch_jobs_free(BatchJobs *jobs) {

@@ -39,6 +39,9 @@ typedef struct BatchJobs {
 
 /* ERR_IO, ERR_MEMORY; ERR_USAGE: no job in it. batch_jobs_free in any case. Strings of defaults outlive the jobs. */
 Status batch_jobs_read(const char *path, const Cli *defaults, BatchJobs *out, Error *e);
+/* The same from memory: text is malloc'd and taken over, text[size] is 0; path is its name. */
+Status batch_jobs_parse(char *text, size_t size, const char *path, const Cli *defaults, BatchJobs *out,
+                        Error *e);
 void batch_jobs_free(BatchJobs *jobs);
 
 #endif
