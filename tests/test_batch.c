@@ -97,6 +97,7 @@ static int read_items(const char *text, int shard, int shards, BatchJobs *jobs, 
     Error e;
     expect_ok(batch_jobs_read(expect_text(folder, "items.jsonl", text), &cli, jobs, &e), &e);
     expect_ok(batch_items_make(jobs, "o", NULL, shard, shards, items, &e), &e);
+    cli_free(&cli); /* the jobs' stages are not looked at */
     return items->count;
 }
 
@@ -365,7 +366,7 @@ static void test_memo(void) {
     Tensor t = arena_tensor(&work, U8, 1, (int64_t[]){(int64_t)(32 << 20)}); /* eight fill it */
     Memo *m = calloc(1, sizeof *m);
     bool found;
-    char key[8];
+    char key[16];
     for (int i = 0; i < 12; i++) {
         if (i % 8 == 0) memo_group(m);
         expect(!memo_full(m, 1));
