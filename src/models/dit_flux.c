@@ -111,8 +111,8 @@ void dit_flux_bind(FluxDit *m, Bind *b) {
 
 /* --- once per prompt and size --- */
 
-/* Row i of both tables from rows that are there: axes 0 and 1 of row `down`, axis 2 of row `across`. Sines and cosines would take
- * longer than the upload, and the device waits for them. */
+/* Row i of both tables from rows that are there: axes 0 and 1 of row `down`, axis 2 of row `across`. Sines and cosines for
+ * every row would take longer than the upload, and the device waits for them. */
 static void rope_copy(const FluxDit *m, float *host, int64_t n, int64_t i, int64_t down, int64_t across) {
     int64_t half = m->c.head_dim / 2, first = (m->c.axes[0] + m->c.axes[1]) / 2;
     for (int k = 0; k < 2; k++, host += n * half) {
@@ -131,7 +131,8 @@ Status dit_flux_rope(const FluxDit *m, Exec *x, int64_t text, int64_t rows, int6
     for (int64_t i = 0; i < n; i++) { /* text tokens stand at the origin of every axis */
         int64_t token = i - text, row = token < 0 ? 0 : token / cols, col = token < 0 ? 0 : token % cols;
         float *at = host + i * half;
-        if ((token < 0 && i) || (row && col)) rope_copy(m, host, n, i, token < 0 ? 0 : text + row * cols, token < 0 ? 0 : text + col);
+        if (token < 0 && i) rope_copy(m, host, n, i, 0, 0);
+        else if (row && col) rope_copy(m, host, n, i, text + row * cols, text + col);
         else blocks_rope_row(m->c.axes, 3, (double[]){0, (double)row, (double)col}, 10000.0, at, at + n * half);
     }
     Status status = exec_upload(x, p->cos, host);
