@@ -38,10 +38,8 @@ extern "C" {
     X(act_mul, ActMul, 1, 2, 0, 1, EXACT)                                                                \
     X(add, Add, 1, 2, 0, 0, EXACT)                                                                       \
     X(residual_gate, ResidualGate, 1, 3, 0, 0, EXACT)                                                    \
-    X(modulate, Modulate, 1, 3, 0, 0, EXACT)                                                             \
     X(layernorm, LayerNorm, 1, 3, 0, 1, EXACT)                                                           \
     X(ln_modulate, LnModulate, 1, 3, 0, 1, EXACT)                                                        \
-    X(residual_gate_ln_modulate, ResidualGateLnModulate, 2, 5, 0, 1, EXACT)                              \
     X(rmsnorm, RmsNorm, 1, 2, 0, 2, EXACT)                                                               \
     X(rmsnorm_scale, RmsNormScale, 1, 3, 0, 1, EXACT)                                                    \
     X(residual_norm, ResidualNorm, 1, 4, 0, 1, EXACT)                                                    \
@@ -64,7 +62,9 @@ extern "C" {
     X(upsample_conv, Conv2d, 1, 3, 1, 6, BOUNDED)                                                        \
     X(groupnorm, GroupNorm, 1, 4, 0, 2, BOUNDED)                                                         \
     X(groupnorm_silu, GroupNorm, 1, 4, 0, 2, BOUNDED)                                                    \
-    X(residual_norm_scale, ResidualNormScale, 2, 6, 0, 1, EXACT)
+    X(residual_norm_scale, ResidualNormScale, 2, 6, 0, 1, EXACT)                                         \
+    X(modulate, Modulate, 1, 3, 0, 0, EXACT)                                                             \
+    X(residual_gate_ln_modulate, ResidualGateLnModulate, 2, 5, 0, 1, EXACT)
 
 typedef enum OpId {
 #define X(name, args, no, ni, nw, ns, promise) OP_##name,
