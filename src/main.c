@@ -4,6 +4,7 @@
  * is in the file of its name.
  * Easy to get wrong: a signal that was ignored at the start (nohup) stays ignored; the second signal exits at once, after
  * removing the temporary file in flight. */
+#include "ab.h"
 #include "batch.h"
 #include "batch_gpus.h"
 #include "bench.h"
@@ -89,8 +90,10 @@ static Status model_folder(const char *model, char **folder, Error *e) {
 /* Where tuned products are kept; only when something asks for it. */
 static Status find_tuned(Cli *cli, Error *e) {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (!cli->tuned && !cli->tune) return OK;
+    bool set = cli->command == COMMAND_AB && !cli->tuned; /* a side of ab may ask for it */
+    if (!cli->tuned && !cli->tune && !set) return OK;
     bool said = cache && cache[0] == '/';
+    if (!said && !(home && home[0]) && set) return OK;
     if (!said && !(home && home[0]))
         return fail(e, ERR_USAGE, "%s: neither XDG_CACHE_HOME nor HOME says where the file is", cli->tune ? "--tune" : "--tuned");
     if (asprintf(&cli->tuned_file, "%s%s/ditto/tuned.tsv", said ? cache : home, said ? "" : "/.cache") < 0) {
@@ -107,6 +110,12 @@ static Status generate(const Cli *cli, Error *e) {
     Status status = generate_run(cli, folder, stdout, stderr, isatty(2) != 0, &interrupted, e);
     free(folder);
     return status;
+}
+
+static Status ab(const Cli *cli, Error *e) {
+    catch_signals();
+    const HubEnv env = hub_environment();
+    return ab_run(cli, &env, stdout, stderr, isatty(2) != 0, &interrupted, e);
 }
 
 static Status batch_by_gpus(const Cli *cli, int argc, char **argv, Error *e) {
@@ -194,7 +203,7 @@ static Status bench(const Cli *cli, Error *e) {
                             .width = cli->width,
                             .height = cli->height,
                             .runs = cli->runs,
-                            .warmup = cli->warmup,
+                            .warmup = cli->warmup < 0 ? 2 : cli->warmup,
                             .serve = cli->serve,
                             .profile = cli->profile,
                             .tuned = cli->tuned_file,
@@ -269,6 +278,7 @@ static Status dispatch(Cli *cli, int argc, char **argv, Error *e) {
     case COMMAND_GENERATE: return generate(cli, e);
     case COMMAND_BATCH: return batch(cli, argc, argv, e);
     case COMMAND_COMPARE: return compare(cli, e);
+    case COMMAND_AB: return ab(cli, e);
     case COMMAND_INSPECT: return inspect(cli, e);
     case COMMAND_TOKENS: return tokens(cli, e);
     case COMMAND_SELFTEST: return selftest(cli, e);

@@ -261,7 +261,7 @@ static Status prepare(Pipeline *p, const Job *job, Stages *stages, Prepared *r, 
     const Model *m = p->model;
     *r = (Prepared){.text = {job->prompt, job->negative_prompt}};
     r->run = (Run){.job = job, .tokens = r->tokens, .schedule = &r->schedule, .text = r->text, .stages = stages,
-                   .memo = job->inject_count ? NULL : &p->memo, .cfg = job->cfg};
+                   .memo = job->inject_count || job->fresh ? NULL : &p->memo, .cfg = job->cfg};
     r->set = (FamilySet){.families = p->families, .count = p->family_count};
     TRY(fusion_choose(p->families, p->family_count, job->quality == QUALITY_HIGH, job->families, &r->set.wanted, e));
     r->device_exec = (Exec){.device = p->cuda ? p->device : &p->host, .error = &r->probe_error, .unary = &p->unary,

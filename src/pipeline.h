@@ -74,6 +74,7 @@ typedef struct Job {
     const Inject *inject;
     int inject_count;
     const StageWatch *watch;     /* NULL: nobody */
+    bool fresh;                  /* uses nothing that earlier jobs left, and leaves nothing: text embeddings */
 } Job;
 
 typedef struct Progress {
