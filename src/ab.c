@@ -8,8 +8,7 @@
 #include "rng.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
-#include <math.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +25,7 @@ typedef struct Ab {
     AbSheet sheet;
     Verdict verdict;
     ProgressLine line;
-    FILE *err;
+    AbSize size[2];
 } Ab;
 
 /* --- what is asked for --- */
@@ -86,6 +85,7 @@ static Status take_format(Ab *ab, Error *e) {
     Cli c = ab->side[1].cli;
     if (status == OK && shot.meta) status = ab_meta_defaults(shot.meta, shot.where, &c, e);
     ab->side[1].cli.dtype = c.dtype;
+    ab->size[0] = ab_size_of(&shot);
     ab_shot_free(&shot);
     return status;
 }
@@ -148,6 +148,7 @@ static Status compare(Ab *ab, int k, Error *e) {
         else
             judge(ab, k, &w);
     }
+    if (status == OK && !k) ab_print_begin(&ab->print);
     if (status == OK) status = ab_print_prompt(&ab->print, k, &w, (const AbShot *const[2]){shot[0], shot[1]}, r, e);
     if (status == OK && ab->sheet.path && !w.pixels)
         status = fail(e, ERR_USAGE, "--sheet: %s and %s have no pixels in common", name[0], name[1]);
@@ -172,10 +173,28 @@ static Status warm(Ab *ab, int i, Pipeline *p, Error *e) {
     return OK;
 }
 
+/* Says what side i will run, and refuses what could not be compared before anything is rendered. */
+static Status look_ahead(Ab *ab, int i, const Pipeline *p, Error *e) {
+    Job job;
+    TRY(ab_side_job(&ab->side[i], p, &ab->scene, 0, reference(ab, 0), &job, e));
+    ab->size[i] = (AbSize){job.steps, job.width, job.height};
+    if (ab->scene.err)
+        fprintf(ab->scene.err, "%s: %s on %s in %s: %dx%d, %d steps, seed %" PRIu64 "\n", ab->side[i].name, pipeline_title(p),
+                pipeline_device(p), pipeline_dtype(p) == F32 ? "f32" : "bf16", job.width, job.height, job.steps, job.seed);
+    return OK;
+}
+
+static Status check_sizes(const Ab *ab, Error *e) {
+    const char *const name[2] = {ab->side[0].folder ? ab->side[0].folder : "a", "b"};
+    return ab_size_check(ab->size, name, e);
+}
+
 /* One pipeline; who begins changes from prompt to prompt, so that neither always finds the machine warmer. */
 static Status run_shared(Ab *ab, Error *e) {
     TRY(ab_side_open(&ab->side[0], ab->scene.interrupted, e));
     Pipeline *p = ab->side[0].pipeline;
+    for (int i = 0; i < 2; i++) TRY(look_ahead(ab, i, p, e));
+    TRY(check_sizes(ab, e));
     for (int i = 0; i < 2; i++) TRY(warm(ab, i, p, e));
     for (int k = 0; k < ab->scene.count; k++) {
         for (int turn = 0; turn < 2; turn++) {
@@ -192,20 +211,32 @@ static void close_pipeline(AbSide *s) {
     s->pipeline = NULL;
 }
 
+/* Both pipelines without weights: what they would run. */
+static Status look_at_both(Ab *ab, Error *e) {
+    for (int i = 0; i < 2; i++) {
+        if (ab->side[i].folder) continue;
+        TRY(ab_side_open(&ab->side[i], ab->scene.interrupted, e));
+        TRY(look_ahead(ab, i, ab->side[i].pipeline, e));
+    }
+    return check_sizes(ab, e);
+}
+
 /* The reference of every prompt, then the output of every prompt. Of a folder only as it is needed. */
 static Status run_apart(Ab *ab, Error *e) {
     AbSide *a = &ab->side[0], *b = &ab->side[1];
     int count = ab->scene.count;
+    if (a->folder) TRY(ab_side_shoot(a, NULL, &ab->scene, 0, NULL, &ab->shot[0][0], e));
+    if (!b->folder) TRY(look_at_both(ab, e));
     if (!a->folder) {
-        TRY(ab_side_open(a, ab->scene.interrupted, e));
+        close_pipeline(b);
         TRY(warm(ab, 0, a->pipeline, e));
         for (int k = 0; k < count; k++) TRY(ab_side_shoot(a, a->pipeline, &ab->scene, k, NULL, &ab->shot[0][k], e));
         close_pipeline(a);
+        TRY(ab_side_open(b, ab->scene.interrupted, e));
     }
-    if (!b->folder) TRY(ab_side_open(b, ab->scene.interrupted, e));
+    TRY(warm(ab, 1, b->pipeline, e));
     for (int k = 0; k < count; k++) {
-        if (a->folder) TRY(ab_side_shoot(a, NULL, &ab->scene, k, NULL, &ab->shot[0][k], e));
-        if (!k) TRY(warm(ab, 1, b->pipeline, e));
+        if (a->folder && k) TRY(ab_side_shoot(a, NULL, &ab->scene, k, NULL, &ab->shot[0][k], e));
         TRY(ab_side_shoot(b, b->pipeline, &ab->scene, k, reference(ab, k), &ab->shot[1][k], e));
         TRY(compare(ab, k, e));
     }
@@ -214,30 +245,16 @@ static Status run_apart(Ab *ab, Error *e) {
 
 /* --- all of it --- */
 
-static Status finish_json(Ab *ab, FILE *out, Error *e) {
-    Json *j = ab->print.sink.json;
-    cJSON_AddBoolToObject(j, "equal", ab->verdict.equal);
-    cJSON_AddBoolToObject(j, "passed", !ab->verdict.failed);
-    if (ab->verdict.failed) cJSON_AddItemToObject(j, "why", compare_name(ab->verdict.why));
-    char *line = cJSON_PrintUnformatted(j);
-    if (!line) return fail(e, ERR_MEMORY, "out of memory for the result");
-    fprintf(out, "%s\n", line);
-    cJSON_free(line);
-    return OK;
-}
-
 static Status run(Ab *ab, const HubEnv *env, FILE *out, Error *e) {
     int factor = 1;
     TRY(prepare(ab, env, e));
     ab->print.count = ab->scene.count;
     ab->print.stages = ab->scene.count == 1 || ab->cli->verbosity > 0;
     ab->print.warm = warmup(ab) > 0;
-    ab_print_begin(&ab->print);
     TRY(ab->shared ? run_shared(ab, e) : run_apart(ab, e));
     if (ab->sheet.path) TRY(ab_sheet_write(&ab->sheet, ab->cli->overwrite, &factor, e));
     ab_print_end(&ab->print, ab->result, ab->sheet.path, factor);
-    if (ab->print.sink.json) TRY(finish_json(ab, out, e));
-    if (fflush(out) || ferror(out)) return fail(e, ERR_IO, "standard output: cannot write: %s", strerror(errno));
+    TRY(ab_print_flush(&ab->print, &ab->verdict, out, e));
     if (!ab->verdict.failed) return OK;
     return fail(e, ERR_SOME, "%s and %s differ: %s", ab->side[0].folder ? ab->side[0].folder : "a",
                 ab->side[1].folder ? ab->side[1].folder : "b", ab->verdict.why);
@@ -249,9 +266,9 @@ Status ab_run(const Cli *cli, const HubEnv *env, FILE *out, FILE *err, bool term
              .print = {.sink = {.text = cli->json ? NULL : out, .json = cli->json ? cJSON_CreateObject() : NULL}},
              .sheet = {.path = cli->sheet},
              .verdict = {.equal = true},
-             .line = {.out = cli->verbosity < 0 ? NULL : err, .terminal = terminal, .verbose = cli->verbosity > 0, .label = ""},
-             .err = err};
+             .line = {.out = cli->verbosity < 0 ? NULL : err, .terminal = terminal, .verbose = cli->verbosity > 0, .label = ""}};
     ab.scene.line = &ab.line;
+    ab.scene.err = cli->verbosity < 0 ? NULL : err;
     ab.print.side = ab.side;
     Status status = cli->json && !ab.print.sink.json ? fail(e, ERR_MEMORY, "out of memory") : run(&ab, env, out, e);
     for (int i = 0; i < 2; i++) {

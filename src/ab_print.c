@@ -4,6 +4,7 @@
 #include "ab_meta.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,9 +99,9 @@ static Json *json_seconds(const double *seconds) {
 
 static void put_prompt(AbPrint *p, const AbWalk *w, const AbShot *const shot[2], const AbResult *r, const Json *differences) {
     Json *o = cJSON_CreateObject(), *only[2], *list;
-    const Json *prompt = json_get(shot[1]->meta ? shot[1]->meta : shot[0]->meta, "prompt");
     cJSON_AddItemToArray(p->prompts, o);
-    if (prompt) cJSON_AddItemToObject(o, "prompt", cJSON_Duplicate(prompt, 1));
+    for (int i = 0; i < 2; i++)
+        if (shot[i]->meta) cJSON_AddItemToObject(o, i ? "output_parameters" : "reference_parameters", cJSON_Duplicate(shot[i]->meta, 1));
     cJSON_AddItemToObject(o, "other_parameters", cJSON_Duplicate(differences, 1));
     cJSON_AddBoolToObject(o, "equal", w->equal);
     if (w->first) cJSON_AddItemToObject(o, "first_differing", compare_name(w->first->a->name));
@@ -258,4 +259,18 @@ void ab_print_end(AbPrint *p, const AbResult *result, const char *sheet, int fac
         cJSON_AddNumberToObject(p->sink.json, "sheet_factor", factor);
     }
     if (sheet && p->sink.text) fprintf(p->sink.text, "sheet: %s, differences times %d\n", sheet, factor);
+}
+
+Status ab_print_flush(AbPrint *p, const Verdict *v, FILE *out, Error *e) {
+    if (p->sink.json) {
+        cJSON_AddBoolToObject(p->sink.json, "equal", v->equal);
+        cJSON_AddBoolToObject(p->sink.json, "passed", !v->failed);
+        if (v->failed) cJSON_AddItemToObject(p->sink.json, "why", compare_name(v->why));
+        char *line = cJSON_PrintUnformatted(p->sink.json);
+        if (!line) return fail(e, ERR_MEMORY, "out of memory for the result");
+        fprintf(out, "%s\n", line);
+        cJSON_free(line);
+    }
+    if (fflush(out) || ferror(out)) return fail(e, ERR_IO, "standard output: cannot write: %s", strerror(errno));
+    return OK;
 }

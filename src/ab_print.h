@@ -30,5 +30,7 @@ void ab_print_begin(AbPrint *p);
 Status ab_print_prompt(AbPrint *p, int k, const AbWalk *w, const AbShot *const shot[2], const AbResult *r, Error *e);
 /* result[count]. sheet NULL: none was written. */
 void ab_print_end(AbPrint *p, const AbResult *result, const char *sheet, int factor);
+/* The object, with the verdict; and all of it on its way. ERR_IO, ERR_MEMORY. */
+Status ab_print_flush(AbPrint *p, const Verdict *v, FILE *out, Error *e);
 
 #endif

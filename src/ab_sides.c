@@ -14,6 +14,26 @@ void ab_shot_free(AbShot *s) {
     *s = (AbShot){0};
 }
 
+AbSize ab_size_of(const AbShot *s) {
+    AbSize size = {.steps = s->stages.steps};
+    const AbStage *pixels = ab_stages_find(&s->stages, "pixels");
+    if (!pixels || pixels->entry.rank < 3) return size;
+    const int64_t *shape = pixels->entry.shape + pixels->entry.rank - 3;
+    size.height = (int)shape[0], size.width = (int)shape[1];
+    return size;
+}
+
+Status ab_size_check(const AbSize size[2], const char *const name[2], Error *e) {
+    const AbSize *a = &size[0], *b = &size[1];
+    if (a->steps && a->steps != b->steps)
+        return fail(e, ERR_USAGE, "%s has %d steps and %s has %d: only equal numbers can be compared", name[0], a->steps,
+                    name[1], b->steps);
+    if (a->width && (a->width != b->width || a->height != b->height))
+        return fail(e, ERR_USAGE, "%s has %dx%d pixels and %s has %dx%d: only equal sizes can be compared", name[0], a->width,
+                    a->height, name[1], b->width, b->height);
+    return OK;
+}
+
 /* --- folders --- */
 
 static char *numbered(const char *folder, int k) {
@@ -129,7 +149,7 @@ static Status see(void *user, const char *name, DType dtype, int rank, const int
     return ab_stages_add(user, name, dtype, rank, shape, values, e);
 }
 
-static Status job_of(const AbSide *s, const Pipeline *p, const AbScene *scene, int k, const AbShot *reference, Job *job, Error *e) {
+Status ab_side_job(AbSide *s, const Pipeline *p, const AbScene *scene, int k, const AbShot *reference, Job *job, Error *e) {
     Cli c = s->cli;
     if (scene->prompt) c.prompt = scene->prompt[k];
     if (reference && reference->meta) TRY(ab_meta_defaults(reference->meta, reference->where, &c, e));
@@ -144,7 +164,7 @@ static Status job_of(const AbSide *s, const Pipeline *p, const AbScene *scene, i
 Status ab_side_warm(AbSide *s, Pipeline *p, const AbScene *scene, const AbShot *reference, Error *e) {
     Job job;
     Media media = {0};
-    TRY(job_of(s, p, scene, 0, reference, &job, e));
+    TRY(ab_side_job(s, p, scene, 0, reference, &job, e));
     job.dump = NULL;
     Progress progress = {progress_step, scene->line};
     Status status = pipeline_render(p, &job, &progress, &media, e);
@@ -153,12 +173,22 @@ Status ab_side_warm(AbSide *s, Pipeline *p, const AbScene *scene, const AbShot *
     return status;
 }
 
-static Status render(const AbSide *s, Pipeline *p, const AbScene *scene, int k, const AbShot *reference, AbShot *out, Error *e) {
+/* What a side could not keep of its word is said without being asked. */
+static void say_warnings(const AbSide *s, const AbScene *scene, const Media *m, bool first) {
+    if (!scene->err) return;
+    if (m->warning[0]) fprintf(scene->err, "warning: %s: %s\n", s->name, m->warning);
+    if (m->no_replay[0]) fprintf(scene->err, "warning: %s: %s\n", s->name, m->no_replay);
+    for (int i = 0; first && i < m->families; i++)
+        if (m->family[i].refused && strcmp(m->family[i].why, m->warning) != 0)
+            fprintf(scene->err, "note: %s: %s\n", s->name, m->family[i].why);
+}
+
+static Status render(AbSide *s, Pipeline *p, const AbScene *scene, int k, const AbShot *reference, AbShot *out, Error *e) {
     Job job;
     Media media = {0};
     StageWatch watch = {see, &out->stages};
     Progress progress = {progress_step, scene->line};
-    TRY(job_of(s, p, scene, k, reference, &job, e));
+    TRY(ab_side_job(s, p, scene, k, reference, &job, e));
     TRY(generate_check_job(&job, s->cli.overwrite, e));
     TRY(generate_make_dump(job.dump, e));
     job.watch = &watch;
@@ -166,6 +196,7 @@ static Status render(const AbSide *s, Pipeline *p, const AbScene *scene, int k, 
     if (!out->meta) return fail(e, ERR_MEMORY, "out of memory");
     Status status = pipeline_render(p, &job, &progress, &media, e);
     progress_clear(scene->line);
+    say_warnings(s, scene, &media, k == 0);
     if (status == OK && *scene->interrupted) status = fail(e, ERR_INTERRUPTED, "interrupted");
     ab_stages_sort(&out->stages);
     out->timed = true;

@@ -24,6 +24,14 @@ typedef struct AbShot {
 } AbShot;
 void ab_shot_free(AbShot *s);
 
+/* Of what a side makes; 0: not known, of a reference that lacks the stages. */
+typedef struct AbSize {
+    int steps, width, height;
+} AbSize;
+AbSize ab_size_of(const AbShot *s);
+/* ERR_USAGE: [0] is known and another than [1]. */
+Status ab_size_check(const AbSize size[2], const char *const name[2], Error *e);
+
 typedef struct AbSide {
     const char *name;   /* "a", "b"; of folders "reference", "output" */
     const char *folder; /* of stages; NULL: a run */
@@ -42,6 +50,7 @@ typedef struct AbScene {
     const char *const *prompt; /* NULL: the command line's, or the reference's own */
     int count;
     uint64_t seed; /* drawn, where none is given */
+    FILE *err;     /* for people; NULL: quiet */
     ProgressLine *line;
     const volatile int *interrupted;
 } AbScene;
@@ -57,7 +66,10 @@ Status ab_side_open(AbSide *s, const volatile int *interrupted, Error *e);
 /* One pipeline can serve both. */
 bool ab_sides_shared(const AbSide *a, const AbSide *b);
 
-/* Prompt k, from 0. p: the pipeline, of a run. reference: its parameters are the defaults; NULL: none. */
+/* What the run of prompt k, from 0, will be. p: the pipeline. reference: its parameters are the defaults; NULL: none. Strings
+ * are the side's and the reference's. */
+Status ab_side_job(AbSide *s, const Pipeline *p, const AbScene *scene, int k, const AbShot *reference, Job *job, Error *e);
+/* Prompt k. p: the pipeline, of a run. */
 Status ab_side_shoot(AbSide *s, Pipeline *p, const AbScene *scene, int k, const AbShot *reference, AbShot *out, Error *e);
 /* Prompt 0, rendered and thrown away. */
 Status ab_side_warm(AbSide *s, Pipeline *p, const AbScene *scene, const AbShot *reference, Error *e);

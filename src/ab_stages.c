@@ -77,6 +77,8 @@ void ab_stages_sort(AbStages *s) {
     if (s->count) qsort(s->stage, (size_t)s->count, sizeof *s->stage, by_order);
     const AbStage *sigmas = ab_stages_find(s, "sigmas");
     s->steps = sigmas && sigmas->entry.rank == 1 ? (int)sigmas->entry.shape[0] - 1 : 0;
+    s->first = -1;
+    for (int i = 0; s->first < 0 && i < s->count; i++) s->first = s->stage[i].step;
 }
 
 /* --- from a folder --- */
@@ -115,11 +117,10 @@ static Status read_all(AbStages *s, const char *folder, Error *e) {
 /* What a step has, every step has; what is written last is there. */
 static Status check_steps(const AbStages *s, const char *folder, Error *e) {
     static const char *const KIND[] = {"velocity", "latents"};
-    int first = INT_MAX, last = -1;
+    int first = s->first < 0 ? INT_MAX : s->first, last = -1;
     bool has[2] = {false, false};
     for (int i = 0; i < s->count; i++)
         if (s->stage[i].step >= 0) {
-            if (s->stage[i].step < first) first = s->stage[i].step;
             if (s->stage[i].step > last) last = s->stage[i].step;
             for (int k = 0; k < 2; k++) has[k] |= !strncmp(s->stage[i].name, KIND[k], strlen(KIND[k]));
         }

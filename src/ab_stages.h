@@ -22,6 +22,7 @@ typedef struct AbStages {
     AbStage *stage;
     int count, room;
     int steps; /* of the whole schedule, by the sigmas; 0: not known */
+    int first; /* step that is there; -1: none */
 } AbStages;
 
 /* DIR/NAME.safetensors, one tensor NAME each. ERR_USAGE names what is missing or does not belong together, ERR_MODEL a damaged

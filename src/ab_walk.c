@@ -39,6 +39,9 @@ Status ab_walk(const AbStages *a, const AbStages *b, const char *const name[2], 
     if (a->steps && b->steps && a->steps != b->steps)
         return fail(e, ERR_USAGE, "%s has %d steps and %s has %d: only equal numbers can be compared", name[0], a->steps,
                     name[1], b->steps);
+    if (a->first >= 0 && b->first >= 0 && a->first != b->first)
+        return fail(e, ERR_USAGE, "%s begins with step %03d and %s with step %03d: only equal ones can be compared", name[0],
+                    a->first, name[1], b->first);
     out->row = calloc((size_t)(a->count + b->count) + 1, sizeof *out->row);
     if (!out->row) return fail(e, ERR_MEMORY, "out of memory for %d stages", a->count + b->count);
     pair_up(a, b, out);
