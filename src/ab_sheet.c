@@ -47,7 +47,7 @@ static size_t sheet_bytes(const AbSheet *s, int divide, int *width, int *height)
 static Status begin(AbSheet *s, int rows, int width, int height, Error *e) {
     s->rows = rows, s->cell_width = width, s->cell_height = height, s->divide = 1;
     size_t bytes;
-    while ((bytes = sheet_bytes(s, s->divide, &s->width, &s->height)) > AB_SHEET_BYTES)
+    while ((bytes = sheet_bytes(s, s->divide, &s->width, &s->height)) > (s->most ? s->most : (size_t)AB_SHEET_BYTES))
         if (++s->divide > width || s->divide > height)
             return fail(e, ERR_USAGE, "--sheet: %d rows of %dx%d are too many for one picture", rows, width, height);
     s->rgb = malloc(bytes);

@@ -2,7 +2,7 @@
  *
  * The difference is |reference - output| times the largest whole factor that leaves no sample of the whole sheet above 255, so
  * rows can be compared; where nothing differs it is black. AB_SHEET_GAP white pixels between cells. Of a video the frame with
- * the lowest PSNR. When all rows would have more than AB_SHEET_BYTES, every side of a cell is divided by the smallest whole
+ * the lowest PSNR. When all rows would have more than `most` bytes, every side of a cell is divided by the smallest whole
  * number that helps: pictures by Lanczos, of differences the largest of each square, so that one pixel stays visible.
  * Easy to get wrong: all rows are of one size. */
 #ifndef AB_SHEET_H
@@ -14,6 +14,7 @@ enum { AB_SHEET_GAP = 8, AB_SHEET_BYTES = 1 << 28 };
 
 typedef struct AbSheet {
     const char *path; /* NULL: no sheet is wanted */
+    size_t most;      /* bytes of pixels; 0: AB_SHEET_BYTES */
     uint8_t *rgb;
     int width, height;           /* of the sheet */
     int cell_width, cell_height; /* of pictures before they are divided */

@@ -11,12 +11,14 @@ void ab_walk_free(AbWalk *w) {
 
 static bool is(const AbStage *s, const char *name) { return !strcmp(s->name, name); }
 
-static Status measure(AbRow *r, const char *const name[2], Error *e) {
+/* before: the first row that differs, as far as is known. */
+static Status measure(AbRow *r, const AbRow *before, const char *const name[2], Error *e) {
     const SafetensorsEntry *a = &r->a->entry, *b = &r->b->entry;
     char x[200], y[200];
     if (a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) != 0)
-        return fail(e, ERR_USAGE, "%s is %s in %s and %s in %s: only equal shapes can be compared", a->name,
-                    safetensors_shape_text(a, x, sizeof x), name[0], safetensors_shape_text(b, y, sizeof y), name[1]);
+        return fail(e, ERR_USAGE, "%s is %s in %s and %s in %s: only equal shapes can be compared%s%s%s", a->name,
+                    safetensors_shape_text(a, x, sizeof x), name[0], safetensors_shape_text(b, y, sizeof y), name[1],
+                    before ? "; " : "", before ? before->a->name : "", before ? " is the first stage that differs" : "");
     double peak = is(r->a, "pixels") || is(r->a, "image") ? 255 : 0;
     r->n = compare_tensor(&(CompareTensor){a, r->a->values}, &(CompareTensor){b, r->b->values}, peak);
     return r->n.values ? OK : fail(e, ERR_USAGE, "%s is %s in %s and %s in %s: no numbers", a->name, dtype_name(a->dtype),
@@ -51,10 +53,10 @@ Status ab_walk(const AbStages *a, const AbStages *b, const char *const name[2], 
         if (!r->b && !out->missing) out->missing = r;
         if (!r->b) out->equal = false;
         if (!r->a || !r->b) continue;
-        TRY(measure(r, name, e));
+        TRY(measure(r, out->first, name, e));
         compared++;
         out->equal &= r->n.equal;
-        if (r->n.differing && !out->first) out->first = r;
+        if (!r->n.equal && !out->first) out->first = r;
         if (is(r->a, "latents")) out->latents = r;
         if (is(r->a, "pixels")) out->pixels = r;
     }
