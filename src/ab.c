@@ -5,6 +5,7 @@
 #include "ab_print.h"
 #include "ab_sheet.h"
 #include "batch_jobs.h"
+#include "names.h"
 #include "rng.h"
 
 #include <cjson/cJSON.h>
@@ -39,7 +40,9 @@ static Status read_prompts(Ab *ab, Error *e) {
     if (!ab->prompt) return fail(e, ERR_MEMORY, "out of memory");
     for (int k = 0; k < ab->jobs.count; k++) {
         const BatchJob *b = &ab->jobs.job[k];
-        if (b->tree) return fail(e, ERR_USAGE, "--prompts: %s: line %d holds an object, expected a prompt a line", ab->cli->prompts, b->line);
+        if (b->tree)
+            return fail(e, ERR_USAGE, "--prompts: %s: line %d holds an object, expected a prompt a line", ab->cli->prompts,
+                        b->line);
         if (b->bad) return fail(e, ERR_USAGE, "--prompts: %s", b->bad->text);
         ab->prompt[k] = b->job.prompt;
     }
@@ -96,8 +99,8 @@ static Status prepare(Ab *ab, const HubEnv *env, Error *e) {
     TRY(read_prompts(ab, e));
     TRY(make_sides(ab, e));
     TRY(count_prompts(ab, e));
-    if (c->sheet && !c->overwrite && file_exists(c->sheet))
-        return fail(e, ERR_USAGE, "--sheet: %s exists; give -y to overwrite", c->sheet);
+    char *sheet = (char *)(uintptr_t)c->sheet;
+    if (sheet && names_check(&(Names){&sheet, 1}, c->overwrite, e) != OK) return because(e, "--sheet");
     TRY(take_format(ab, e));
     for (int i = 0; i < 2; i++) {
         if (ab->side[i].folder) continue;

@@ -101,7 +101,8 @@ static void put_prompt(AbPrint *p, const AbWalk *w, const AbShot *const shot[2],
     Json *o = cJSON_CreateObject(), *only[2], *list;
     cJSON_AddItemToArray(p->prompts, o);
     for (int i = 0; i < 2; i++)
-        if (shot[i]->meta) cJSON_AddItemToObject(o, i ? "output_parameters" : "reference_parameters", cJSON_Duplicate(shot[i]->meta, 1));
+        if (shot[i]->meta)
+            cJSON_AddItemToObject(o, i ? "output_parameters" : "reference_parameters", cJSON_Duplicate(shot[i]->meta, 1));
     cJSON_AddItemToObject(o, "other_parameters", cJSON_Duplicate(differences, 1));
     cJSON_AddBoolToObject(o, "equal", w->equal);
     if (w->first) cJSON_AddItemToObject(o, "first_differing", compare_name(w->first->a->name));
@@ -181,7 +182,8 @@ static void print_table(const AbPrint *p, const AbResult *result) {
     char x[32], y[32];
     fprintf(out, "%6s %12s %12s", "prompt", "latents dB", "pixels dB");
     for (int i = 0; i < 2; i++)
-        for (int f = 0; f < AB_PHASES; f++) fprintf(out, " %s%s %7s", f ? "" : " ", f ? "" : p->side[i].folder ? "-" : p->side[i].name, PHASE[f]);
+        for (int f = 0; f < AB_PHASES; f++)
+            fprintf(out, "%s %7s", f ? " " : i ? "  b" : p->side[i].folder ? "  -" : "  a", PHASE[f]);
     fputc('\n', out);
     for (int k = 0; k < p->count; k++) {
         const AbResult *r = &result[k];

@@ -18,7 +18,8 @@ void ab_sheet_free(AbSheet *s) {
 static Status picture(const AbStage *stage, int *frames, int *height, int *width, Error *e) {
     const SafetensorsEntry *t = &stage->entry;
     const int64_t *shape = t->shape + t->rank - 3;
-    if (t->dtype != U8 || t->rank < 3 || t->rank > 4 || shape[2] != CHANNELS || !t->bytes || shape[0] > 1 << 20 || shape[1] > 1 << 20)
+    if (t->dtype != U8 || t->rank < 3 || t->rank > 4 || shape[2] != CHANNELS || !t->bytes || shape[0] > 1 << 20 ||
+        shape[1] > 1 << 20)
         return fail(e, ERR_USAGE, "--sheet: the stage pixels holds no RGB pictures");
     *frames = t->rank == 4 ? (int)t->shape[0] : 1;
     *height = (int)shape[0];

@@ -1,7 +1,7 @@
 /* ab_walk.h - two tables of stages, stage by stage: how far each is from its reference, and which is the first that differs.
  *
- * A stage differs when a bit of it does, or its dtype; elements that differ are counted by bits, by value where the dtypes are not
- * the same. PSNR has the range of the reference as its peak, 255 for `pixels` and `image`; infinite where no value differs.
+ * A stage differs when a bit of it does, or its dtype; elements that differ are counted by bits, by value where the dtypes are
+ * not the same. PSNR has the range of the reference as its peak, 255 for `pixels` and `image`; infinite where no value differs.
  * Not a judgement: limits are ab_run's. Easy to get wrong: stages only the output has are named and no difference (a reference
  * of diffusers has no masks where its pipeline shows none); stages only the reference has are one. */
 #ifndef AB_WALK_H

@@ -1,56 +1,14 @@
 /* test_ab.c - ditto ab on the tiny checkpoints: a fault put into each stage of a run must be the first that is reported, with
- * its size; sides that are equal; limits; folders spoilt one way at a time; the sheet pixel by pixel.
+ * its size; sides that are equal; limits; folders spoilt one way at a time. The sheet: test_ab_sheet.c.
  * Easy to get wrong: what is expected of a fault (elements, largest difference, PSNR) is computed here from the files' bytes. */
-#include "ab.h"
-#include "ab_sheet.h"
+#include "ab_test.h"
 #include "core/convert.h"
-#include "expect.h"
 #include "generate.h"
-#include "media/image.h"
-#include "media/resize.h"
 #include "stages.h"
 
 #include <cjson/cJSON.h>
 #include <dirent.h>
 #include <math.h>
-
-static char *printed, *said; /* lint: allow-static (test program) */
-static Error error;          /* lint: allow-static (test program) */
-
-static int words(char *line, char **argv, int most) {
-    int argc = 0;
-    for (char *word = line; word && argc < most;) {
-        char *bar = strchr(word, '|');
-        if (bar) *bar++ = 0;
-        argv[argc++] = word;
-        word = bar;
-    }
-    return argc;
-}
-
-/* ditto ab with these words, '|' between; what it prints is in `printed`, for people in `said`. */
-static Status ab(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static Status ab(const char *format, ...) {
-    char line[2000] = "ditto|ab|", *argv[60];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line + strlen(line), sizeof line - strlen(line), format, args);
-    va_end(args);
-    const volatile int interrupted = 0;
-    const HubEnv env = {0};
-    Cli cli;
-    size_t size[2];
-    free(printed);
-    free(said);
-    FILE *out = open_memstream(&printed, &size[0]), *err = open_memstream(&said, &size[1]);
-    error = (Error){0};
-    Status status = cli_parse(words(line, argv, 60), argv, &cli, &error);
-    if (status == OK) status = ab_run(&cli, &env, out, err, false, &interrupted, &error);
-    cli_free(&cli);
-    fclose(out);
-    fclose(err);
-    return status;
-}
 
 static void draw(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void draw(const char *format, ...) {
@@ -68,10 +26,6 @@ static void draw(const char *format, ...) {
     cli_free(&cli);
     fclose(null);
 }
-
-#define gives(code, part, ...) expect_status_at(ab(__VA_ARGS__), (code), (part), &error, #__VA_ARGS__, __FILE__, __LINE__)
-#define says(part) expect_at(strstr(printed, (part)) != NULL, "output says " part, __FILE__, __LINE__)
-#define silent(part) expect_at(strstr(printed, (part)) == NULL, "output does not say " part, __FILE__, __LINE__)
 
 /* One line of JSON on standard output. */
 static cJSON *answer(void) {
@@ -98,7 +52,9 @@ static const char *text(cJSON *o, const char *key) {
 
 /* --- faults --- */
 
-static void copy_stage(const char *from, const char *to, const char *name, int64_t flip, double *old, double *new, double range[2]) {
+/* With the lowest bit of element `flip` turned. */
+static void copy_stage(const char *from, const char *to, const char *name, int64_t flip, double *old, double *new,
+                       double range[2]) {
     char path[300];
     Safetensors f;
     Error e;
@@ -322,7 +278,8 @@ static void test_folders(void) {
         }
     fresh_copy();
     expect(remove("bad/velocity_002.safetensors") == 0 && remove("bad/latents_002.safetensors") == 0);
-    gives(ERR_USAGE, "bad: its sigmas are of 3 steps, but the last step there is 001: not a whole run", "-m|flux|--reference|bad");
+    gives(ERR_USAGE, "bad: its sigmas are of 3 steps, but the last step there is 001: not a whole run",
+          "-m|flux|--reference|bad");
     draw("-m|flux|-p|a cat|-W|32|-H|48|--steps|2|--max-sequence-length|16|--seed|9|-q|-o|out.png|-y|--dump|two");
     gives(ERR_USAGE, "ref has 3 steps and two has 2: only equal numbers can be compared", "ref|two");
     gives(ERR_USAGE, "two has 2 steps and b has 3: only equal numbers can be compared", "-m|flux|--reference|two|--steps|3");
@@ -340,7 +297,8 @@ static void test_folders(void) {
     Safetensors f;
     expect_ok(safetensors_open("ref/prompt_embeds.safetensors", &f, &e), &e);
     expect(f.entry[0].rank == 3);
-    expect_ok(stages_write_file("bad/prompt_embeds.safetensors", "prompt_embeds", BF16, 2, f.entry[0].shape + 1, f.payload, true, &e), &e);
+    const int64_t *shape = f.entry[0].shape + 1;
+    expect_ok(stages_write_file("bad/prompt_embeds.safetensors", "prompt_embeds", BF16, 2, shape, f.payload, true, &e), &e);
     safetensors_close(&f);
     gives(OK, "", "ref|bad");
     expect_ok(file_read("ref/pooled.safetensors", &bytes, &size, &e), &e); /* damaged */
@@ -462,117 +420,11 @@ static void test_prompts(void) {
     gives(OK, "", "-m|flux|--reference|many");
     says("equal bits: 2 of 2 prompts\n");
     gives(OK, "", "many|many");
-    gives(ERR_USAGE, "many holds the stages of 2 prompts, expected 3 as in --prompts", "-m|flux|--reference|many|--prompts|p.txt|--b|");
+    gives(ERR_USAGE, "many holds the stages of 2 prompts, expected 3 as in --prompts",
+          "-m|flux|--reference|many|--prompts|p.txt|--b|");
     gives(ERR_USAGE, "ref holds the stages of 1 prompt, expected 2", "many|ref");
     expect(remove("many/0002/velocity_001.safetensors") == 0);
     gives(ERR_USAGE, "many/0002: velocity_001.safetensors is missing", "-m|flux|--reference|many");
-}
-
-/* --- the sheet --- */
-
-static void put_pixels(const char *folder, const uint8_t *rgb, int rank, const int64_t *shape) {
-    char path[100];
-    Error e;
-    snprintf(path, sizeof path, "%s/pixels.safetensors", folder);
-    expect_mkdirs(path);
-    expect_ok(stages_write_file(path, "pixels", U8, rank, shape, rgb, true, &e), &e);
-}
-
-static const uint8_t *pixel(const Image *m, int x, int y) { return m->rgb + ((size_t)y * (size_t)m->width + (size_t)x) * 3; }
-
-static void test_sheet(void) {
-    enum { W = 5, H = 4, BYTES = W * H * 3 };
-    uint8_t rgb[2][2][BYTES]; /* prompt, side */
-    const int64_t shape[] = {H, W, 3};
-    for (int k = 0; k < 2; k++)
-        for (int i = 0; i < BYTES; i++) {
-            rgb[k][0][i] = (uint8_t)(37 * i + 11 * k);
-            int d = k ? i % 3 - 1 : i == 20 ? 40 : 0, v = rgb[k][0][i] + d;
-            rgb[k][1][i] = (uint8_t)(v < 0 || v > 255 ? rgb[k][0][i] - d : v);
-        }
-    for (int side = 0; side < 2; side++)
-        for (int k = 0; k < 2; k++) put_pixels(side ? k ? "sb/0002" : "sb/0001" : k ? "sa/0002" : "sa/0001", rgb[k][side], 3, shape);
-    gives(ERR_SOME, "prompt 1: first pixels: max difference 40", "sa|sb|--sheet|s.png");
-    says("sheet: s.png, differences times 6\n"); /* 255 / 40 */
-    Image m;
-    Error e;
-    expect_ok(image_read("s.png", &m, &e), &e);
-    expect(m.width == 3 * W + 2 * AB_SHEET_GAP && m.height == 2 * H + AB_SHEET_GAP);
-    int wrong = 0;
-    for (int y = 0; y < m.height; y++)
-        for (int x = 0; x < m.width; x++)
-            for (int c = 0; c < 3; c++) {
-                int column = x / (W + AB_SHEET_GAP), row = y / (H + AB_SHEET_GAP);
-                int cx = x % (W + AB_SHEET_GAP), cy = y % (H + AB_SHEET_GAP), want = 255;
-                if (cx < W && cy < H) {
-                    int at = (cy * W + cx) * 3 + c, a = rgb[row][0][at], b = rgb[row][1][at];
-                    want = column == 0 ? a : column == 1 ? b : 6 * abs(a - b);
-                }
-                wrong += pixel(&m, x, y)[c] != want;
-            }
-    expect(wrong == 0);
-    image_free(&m);
-    gives(ERR_USAGE, "--sheet: s.png exists; give -y to overwrite", "sa|sb|--sheet|s.png");
-    gives(OK, "", "sa|sa|--sheet|s.png|-y");
-    says("differences times 1\n");
-    expect_ok(image_read("s.png", &m, &e), &e);
-    expect(!pixel(&m, m.width - 1, 0)[0] && !pixel(&m, m.width - 1, m.height - 1)[2]); /* black */
-    image_free(&m);
-    put_pixels("sa/0002", rgb[0][0], 3, (int64_t[]){W, H, 3});
-    put_pixels("sb/0002", rgb[0][0], 3, (int64_t[]){W, H, 3});
-    gives(ERR_USAGE, "prompt 2: --sheet: prompt 2 has 4x5 pixels, those before have 5x4", "sa|sb|--sheet|t.png");
-    expect(!file_exists("t.png"));
-}
-
-/* Of a video, the frame that is furthest off. */
-static void test_sheet_frames(void) {
-    uint8_t a[3 * 2 * 2 * 3], b[sizeof a];
-    for (int i = 0; i < (int)sizeof a; i++) a[i] = b[i] = (uint8_t)(5 * i);
-    b[0] += 3, b[12 + 1] += 100, b[24] += 50;
-    put_pixels("va", a, 4, (int64_t[]){3, 2, 2, 3});
-    put_pixels("vb", b, 4, (int64_t[]){3, 2, 2, 3});
-    gives(ERR_SOME, "pixels", "va|vb|--sheet|v.png");
-    Image m;
-    Error e;
-    expect_ok(image_read("v.png", &m, &e), &e);
-    expect(m.width == 6 + 2 * AB_SHEET_GAP && m.height == 2 && !memcmp(m.rgb, a + 12, 6));
-    expect(pixel(&m, m.width - 2, 0)[1] == 200 && pixel(&m, m.width - 2, 0)[0] == 0);
-    image_free(&m);
-}
-
-/* Too large for one picture: cells divided, no difference lost. */
-static void test_sheet_divided(void) {
-    enum { W = 11, H = 7, BYTES = W * H * 3 };
-    static uint8_t a[BYTES], b[BYTES]; /* lint: allow-static (test program) */
-    for (int i = 0; i < BYTES; i++) a[i] = b[i] = (uint8_t)(i % 200);
-    b[(6 * W + 10) * 3 + 2] += 9; /* the corner that is left over */
-    AbStage x = {.entry = {.dtype = U8, .rank = 3, .shape = {H, W, 3}, .bytes = BYTES}, .values = a}, y = x;
-    y.values = b;
-    AbSheet s = {.path = "d.png", .most = (3 * 5 + 2 * AB_SHEET_GAP) * 3 * 3};
-    Error e;
-    int factor;
-    uint8_t *small;
-    Image m;
-    expect_ok(ab_sheet_add(&s, 0, 1, &x, &y, &e), &e);
-    expect_ok(ab_sheet_write(&s, true, &factor, &e), &e);
-    ab_sheet_free(&s);
-    expect(factor == 28);
-    expect_ok(image_read("d.png", &m, &e), &e);
-    expect(m.width == 3 * 5 + 2 * AB_SHEET_GAP && m.height == 3);
-    expect_ok(resize_lanczos(a, W, H, 5, 3, &small, &e), &e);
-    int wrong = 0;
-    for (int v = 0; v < 3; v++)
-        for (int u = 0; u < 5; u++)
-            for (int c = 0; c < 3; c++) {
-                wrong += pixel(&m, u, v)[c] != small[(v * 5 + u) * 3 + c];
-                wrong += pixel(&m, u + 2 * (5 + AB_SHEET_GAP), v)[c] != (u == 4 && v == 2 && c == 2 ? 9 * 28 : 0);
-            }
-    expect(wrong == 0);
-    free(small);
-    image_free(&m);
-    AbSheet tiny = {.path = "d.png", .most = 10};
-    expect_status(ab_sheet_add(&tiny, 0, 1, &x, &y, &e), ERR_USAGE, "--sheet: 1 rows of 11x7 are too many", &e);
-    ab_sheet_free(&tiny);
 }
 
 int main(void) {
@@ -593,9 +445,6 @@ int main(void) {
     test_folders();
     test_sets();
     test_prompts();
-    test_sheet();
-    test_sheet_frames();
-    test_sheet_divided();
     free(printed);
     free(said);
     expect_cleanup(folder);
