@@ -100,7 +100,7 @@ static Status prepare(Ab *ab, const HubEnv *env, Error *e) {
     TRY(make_sides(ab, e));
     TRY(count_prompts(ab, e));
     char *sheet = (char *)(uintptr_t)c->sheet;
-    if (sheet && names_check(&(Names){&sheet, 1}, c->overwrite, e) != OK) return because(e, "--sheet");
+    if (sheet && names_check(&(Names){.path = &sheet, .count = 1}, c->overwrite, e) != OK) return because(e, "--sheet");
     TRY(take_format(ab, e));
     for (int i = 0; i < 2; i++) {
         if (ab->side[i].folder) continue;

@@ -202,7 +202,7 @@ static const CommandInfo COMMANDS[COMMAND_COUNT] = {
 static const ExitCode EXIT_CODES[] = {
     {OK, "done"},
     {ERR_SOME, "compare, ab, verify or selftest found a difference; batch --keep-going: pictures failed"},
-    {ERR_USAGE, "usage: a bad option or value, a file that exists; compare: not comparable"},
+    {ERR_USAGE, "usage: a bad option or value, a file that exists; compare, ab: not comparable"},
     {ERR_MODEL, "bad weights, config or tokenizer"},
     {ERR_MEMORY, "out of memory, or the plan does not fit this machine"},
     {ERR_NAN, "NaN or Inf appeared; the text names the first stage"},

@@ -3,6 +3,7 @@
  * Easy to get wrong: what is expected of a fault (elements, largest difference, PSNR) is computed here from the files' bytes. */
 #include "ab_test.h"
 #include "core/convert.h"
+#include "core/safetensors.h"
 #include "generate.h"
 #include "stages.h"
 
