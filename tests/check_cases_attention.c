@@ -180,7 +180,7 @@ static Status self_chain(Exec *x, const void *args) {
     const SelfAttention *a = args;
     int64_t t = a->x.shape[0], c = a->x.shape[1];
     Tensor q = exec_new(x, t, c), k = exec_new(x, t, c), v = exec_new(x, t, c), o = exec_new(x, t, c);
-    TRY(op_linear_many(x, &(LinearMany){.y = {q, k, v}, .x = a->x, .w = {a->wq, a->wk, a->wv}, .bias_mode = BIAS_AFTER}));
+    TRY(op_linear_many(x, &(LinearMany){.y = {q, k, v}, .x = a->x, .w = {a->wq, a->wk, a->wv}, .bias_mode = BIAS_TURNED}));
     TRY(op_attention(x, &(Attention){.o = tensor_view(o, t, 1, c), .q = tensor_view(q, t, 1, c), .k = tensor_view(k, t, 1, c),
                                      .v = tensor_view(v, t, 1, c), .scale = a->scale}));
     TRY(op_linear(x, &(Linear){.y = q, .x = o, .w = a->wo}));

@@ -146,6 +146,21 @@ __global__ void __launch_bounds__(THREADS) k_flash_divide(T *o, int64_t token, i
     o[row % n * token + row / n * head + i % e] = narrow<T>(acc[i] / sums[row]);
 }
 
+/* --- transposition --- */
+
+constexpr int TILE = 64, TILE_ROWS = THREADS / TILE;
+
+__global__ void __launch_bounds__(THREADS) k_turn(uint16_t *y, const uint16_t *in, int64_t rows, int64_t columns, int64_t stride) {
+    __shared__ uint16_t tile[TILE][TILE + 2]; /* an odd number of words a row */
+    int64_t row = (int64_t)blockIdx.x * TILE, column = (int64_t)blockIdx.y * TILE;
+    int across = threadIdx.x % TILE;
+    for (int i = threadIdx.x / TILE; i < TILE; i += TILE_ROWS)
+        if (row + i < rows && column + across < columns) tile[i][across] = in[(row + i) * stride + column + across];
+    __syncthreads();
+    for (int i = threadIdx.x / TILE; i < TILE; i += TILE_ROWS)
+        if (column + i < columns && row + across < rows) y[(column + i) * rows + row + across] = tile[across][i];
+}
+
 /* --- convolution --- */
 
 struct ConvShape {
@@ -221,6 +236,14 @@ Status cuda_pieces_divide(Exec *x, Tensor o, Tensor acc, Tensor sum) {
     else
         k_flash_divide<<<blocks, THREADS, 0, stream>>>((float *)o.data, o.stride[0], o.stride[1], from, sums, n, e, count);
     return cuda_launched(x, "attention: divide");
+}
+
+Status cuda_pieces_turn(Exec *x, Tensor y, Tensor in) {
+    int64_t rows = in.shape[0], columns = in.shape[1], stride = rows > 1 ? in.stride[0] : columns;
+    if (!rows || !columns) return OK;
+    k_turn<<<dim3(blocks_for(rows, TILE), blocks_for(columns, TILE)), THREADS, 0, x->cuda->stream>>>(
+        (uint16_t *)y.data, (const uint16_t *)in.data, rows, columns, stride);
+    return cuda_launched(x, "transposition");
 }
 
 Status cuda_pieces_conv(Exec *x, Tensor y, Tensor in, Tensor w, int stride, int pad_top, int pad_left) {

@@ -28,6 +28,9 @@ Status cuda_pieces_flash(Exec *x, Tensor p, Tensor sum, Tensor s, int64_t q0, bo
 /* o [n, heads, E] (any token and head strides) = r(acc / sum), acc F32 [heads, n, E] contiguous. */
 Status cuda_pieces_divide(Exec *x, Tensor o, Tensor acc, Tensor sum);
 
+/* y[columns, rows], contiguous, = x[rows, columns] with a stride of rows, two-byte elements. */
+Status cuda_pieces_turn(Exec *x, Tensor y, Tensor in);
+
 /* y[Y',X',Cout] = r(conv(x)), both contiguous, w [Cout,kh,kw,Cin]. One thread an output: for rare shapes only. */
 Status cuda_pieces_conv(Exec *x, Tensor y, Tensor in, Tensor w, int stride, int pad_top, int pad_left);
 
