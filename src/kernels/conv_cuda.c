@@ -1,6 +1,6 @@
 /* conv_cuda.c - CUDA reference of conv.h: conv2d and upsample_conv by cuDNN, channels last.
  *
- * The first configuration of the heuristic, which is PyTorch's, then one pass of our own for bias and skip: the contract
+ * The first configuration of the heuristic, which is PyTorch's (few channels: asked for planes, as it asks), then one pass of our own for bias and skip: the contract
  * rounds before them. The upsampled picture, and copies of strided or misaligned pictures, live in scratch; so does a picture
  * with unequal borders, with its zeros around it, which is what PyTorch hands to cuDNN then. F32 multiplies
  * in f32: engines that round their inputs (TF32) or use transforms (Winograd, FFT) are passed over, although PyTorch
@@ -18,7 +18,7 @@
 
 #include <stdio.h>
 
-enum { KEY_CONV = 3, ALIGN = 16, F32_MARGIN = 1 << 20 };
+enum { KEY_CONV = 3, ALIGN = 16, F32_MARGIN = 1 << 20, PLANES_BELOW = 128 };
 static const unsigned F32_REFUSED = 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE | 1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS |
                                     1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION | 1u << CUDNN_NUMERICAL_NOTE_FFT |
                                     1u << CUDNN_NUMERICAL_NOTE_WINOGRAD | 1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4 |
@@ -28,18 +28,23 @@ static const unsigned ALWAYS_REFUSED = 1u << CUDNN_NUMERICAL_NOTE_NONDETERMINIST
 
 /* --- cuDNN --- */
 
-/* A contiguous [n, y, x, c] tensor as dims [n, c, y, x]. */
-static CudaDnnDesc channels_last(CudaDnn *g, int64_t id, DType t, int64_t n, int64_t y, int64_t x, int64_t c) {
-    const int64_t dims[] = {n, c, y, x}, strides[] = {y * x * c, 1, x * c, c};
-    return cuda_dnn_tensor(g, id, t == BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT, DNN_REAL, dims, strides);
+bool conv_cuda_planes(const Conv2d *a) {
+    return a->x.dtype == BF16 && a->w->w.shape[0] < PLANES_BELOW && a->w->w.shape[3] < PLANES_BELOW;
+}
+
+/* A contiguous [n, y, x, c] tensor, or planes [n, c, y, x], as dims [n, c, y, x]. */
+static CudaDnnDesc described(CudaDnn *g, int64_t id, DType t, bool planes, int64_t n, int64_t y, int64_t x, int64_t c) {
+    const int64_t dims[] = {n, c, y, x}, last[] = {y * x * c, 1, x * c, c}, plane[] = {y * x * c, y * x, x, 1};
+    return cuda_dnn_tensor(g, id, t == BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT, DNN_REAL, dims, planes ? plane : last);
 }
 
 void conv_cuda_graph(CudaDnn *g, const Conv2d *a) {
     const int64_t *w = a->w->w.shape, *in = a->x.shape, *out = a->y.shape;
     const int64_t pre[] = {a->pad_top, a->pad_left}, post[] = {a->pad_bottom, a->pad_right};
-    CudaDnnDesc x = channels_last(g, CONV_ID_X, a->x.dtype, 1, in[0], in[1], in[2]);
-    CudaDnnDesc y = channels_last(g, CONV_ID_Y, a->y.dtype, 1, out[0], out[1], out[2]);
-    CudaDnnDesc f = channels_last(g, CONV_ID_W, a->x.dtype, w[0], w[1], w[2], w[3]);
+    bool planes = conv_cuda_planes(a);
+    CudaDnnDesc x = described(g, CONV_ID_X, a->x.dtype, planes, 1, in[0], in[1], in[2]);
+    CudaDnnDesc y = described(g, CONV_ID_Y, a->y.dtype, planes, 1, out[0], out[1], out[2]);
+    CudaDnnDesc f = described(g, CONV_ID_W, a->x.dtype, planes, w[0], w[1], w[2], w[3]);
     cuda_dnn_conv(g, x, f, y, a->stride, pre, post);
 }
 
@@ -84,6 +89,43 @@ static size_t own_workspace(Tensor in, Tensor w, Tensor out) {
     return bytes > CUDA_BLAS_WORKSPACE ? bytes : 0;
 }
 
+static size_t rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
+
+/* Copies of x, w and y for a call in planes. */
+static size_t planes_scratch(const Conv2d *a) {
+    return conv_cuda_planes(a) ? rounded(tensor_bytes(a->x)) + rounded(tensor_bytes(a->w->w)) + rounded(tensor_bytes(a->y)) : 0;
+}
+
+static Status fresh(Exec *x, Tensor like, Tensor *out) {
+    *out = arena_tensor(x->scratch, like.dtype, like.rank, like.shape);
+    return out->data ? OK : fail(x->error, ERR_MEMORY, "convolution: no scratch of %zu bytes", tensor_bytes(like));
+}
+
+/* Every matrix [pixels, c] of a tensor with channels last. */
+static Tensor matrices(Tensor t) {
+    int64_t n = t.rank == 4 ? t.shape[0] : 1, c = t.shape[t.rank - 1];
+    return tensor_of(t.data, t.dtype, n, tensor_numel(t) / (n * c), c);
+}
+
+/* The same of its planes: [c, pixels]. */
+static Tensor turned(Tensor planes, Tensor last) {
+    Tensor m = matrices(last);
+    return tensor_of(planes.data, m.dtype, m.shape[0], m.shape[2], m.shape[1]);
+}
+
+static Status product_in_planes(Exec *x, const Conv2d *a, CudaDnn *g) {
+    const int64_t ids[] = {CONV_ID_X, CONV_ID_W, CONV_ID_Y};
+    Tensor in, w, y;
+    TRY(fresh(x, a->x, &in));
+    TRY(fresh(x, a->w->w, &w));
+    TRY(fresh(x, a->y, &y));
+    TRY(cuda_pieces_turn(x, turned(in, a->x), matrices(a->x)));
+    TRY(cuda_pieces_turn(x, turned(w, a->w->w), matrices(a->w->w)));
+    void *pointers[] = {in.data, w.data, y.data};
+    TRY(cuda_dnn_run(x, g, x->cuda->workspace, 3, ids, pointers));
+    return cuda_pieces_turn(x, matrices(a->y), turned(y, a->y));
+}
+
 /* y = r(conv(x)) on contiguous, aligned pictures. */
 static Status product(Exec *x, const Conv2d *a) {
     CudaDnn *g = NULL;
@@ -93,6 +135,7 @@ static Status product(Exec *x, const Conv2d *a) {
     TRY(cuda_need_dnn(x->cuda, x->error));
     TRY(plan_of(x->cuda, x->cuda->dnn, a, bytes ? bytes : CUDA_BLAS_WORKSPACE, &g, x->error));
     if (!cuda_dnn_ready(g)) return cuda_pieces_conv(x, a->y, a->x, a->w->w, a->stride, a->pad_top, a->pad_left);
+    if (conv_cuda_planes(a)) return product_in_planes(x, a, g);
     const int64_t ids[] = {CONV_ID_X, CONV_ID_W, CONV_ID_Y};
     void *pointers[] = {a->x.data, a->w->w.data, a->y.data};
     return cuda_dnn_run(x, g, workspace, 3, ids, pointers);
@@ -135,7 +178,6 @@ static Status check(Exec *x, OpId op, const Conv2d *a, int up) {
     return OK;
 }
 
-static size_t rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
 static bool uneven(const Conv2d *a, int up) { return !up && (a->pad_top != a->pad_bottom || a->pad_left != a->pad_right); }
 static bool needs_copy(const Conv2d *a, int up) { return up || uneven(a, up) || !usable(&a->x); }
 static bool skip_copied(const Conv2d *a) { return a->skip.rank && !usable(&a->skip); }
@@ -156,12 +198,7 @@ static Conv2d asked(const Conv2d *args, int up) {
 static size_t scratch(const Conv2d *args, int up) {
     Conv2d a = asked(args, up);
     return (needs_copy(args, up) ? rounded(tensor_bytes(a.x)) : 0) + (usable(&a.y) ? 0 : rounded(tensor_bytes(a.y))) +
-           (skip_copied(&a) ? rounded(tensor_bytes(a.skip)) : 0) + rounded(own_workspace(a.x, a.w->w, a.y));
-}
-
-static Status fresh(Exec *x, Tensor like, Tensor *out) {
-    *out = arena_tensor(x->scratch, like.dtype, 3, like.shape);
-    return out->data ? OK : fail(x->error, ERR_MEMORY, "convolution: no scratch of %zu bytes", tensor_bytes(like));
+           (skip_copied(&a) ? rounded(tensor_bytes(a.skip)) : 0) + rounded(own_workspace(a.x, a.w->w, a.y)) + planes_scratch(&a);
 }
 
 static Status copied(Exec *x, Tensor from, Tensor *to) {

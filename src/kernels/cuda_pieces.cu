@@ -154,6 +154,8 @@ __global__ void __launch_bounds__(THREADS) k_turn(uint16_t *y, const uint16_t *i
     __shared__ uint16_t tile[TILE][TILE + 2]; /* an odd number of words a row */
     int64_t row = (int64_t)blockIdx.x * TILE, column = (int64_t)blockIdx.y * TILE;
     int across = threadIdx.x % TILE;
+    y += blockIdx.z * rows * columns;
+    in += blockIdx.z * rows * columns;
     for (int i = threadIdx.x / TILE; i < TILE; i += TILE_ROWS)
         if (row + i < rows && column + across < columns) tile[i][across] = in[(row + i) * stride + column + across];
     __syncthreads();
@@ -239,10 +241,10 @@ Status cuda_pieces_divide(Exec *x, Tensor o, Tensor acc, Tensor sum) {
 }
 
 Status cuda_pieces_turn(Exec *x, Tensor y, Tensor in) {
-    int64_t rows = in.shape[0], columns = in.shape[1], stride = rows > 1 ? in.stride[0] : columns;
-    if (!rows || !columns) return OK;
-    k_turn<<<dim3(blocks_for(rows, TILE), blocks_for(columns, TILE)), THREADS, 0, x->cuda->stream>>>(
-        (uint16_t *)y.data, (const uint16_t *)in.data, rows, columns, stride);
+    int64_t rows = in.shape[1], columns = in.shape[2], stride = rows > 1 ? in.stride[1] : columns;
+    if (!tensor_numel(in)) return OK;
+    dim3 blocks(blocks_for(rows, TILE), blocks_for(columns, TILE), (unsigned)in.shape[0]);
+    k_turn<<<blocks, THREADS, 0, x->cuda->stream>>>((uint16_t *)y.data, (const uint16_t *)in.data, rows, columns, stride);
     return cuda_launched(x, "transposition");
 }
 

@@ -40,7 +40,10 @@ Status linear_cuda_turned(Exec *x, const LinearMany *a) {
     Tensor turned = arena_tensor(x->scratch, BF16, 2, shape);
     if (!turned.data)
         return fail(x->error, ERR_MEMORY, "linear_many: no scratch of %zu bytes", linear_cuda_turned_scratch(a));
-    TRY(cuda_pieces_turn(x, turned, a->x));
+    Tensor in = a->x;
+    in.rank = 3, in.shape[0] = 1, in.shape[1] = rows_of(a), in.shape[2] = columns_of(a);
+    in.stride[0] = 0, in.stride[1] = a->x.stride[0], in.stride[2] = 1;
+    TRY(cuda_pieces_turn(x, tensor_view(turned, 1, columns_of(a), rows_of(a)), in));
     for (int i = 0; i < LINEAR_MANY_MAX && a->w[i]; i++) {
         TRY(linear_cuda_check(x, a->x, a->w[i], a->y[i]));
         TRY(product(x, a->y[i], turned, a->w[i]));
