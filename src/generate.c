@@ -57,6 +57,7 @@ Job generate_job(const Cli *cli) {
         .quality = cli->quality,
         .families = cli->families,
         .dump = cli->dump,
+        .taps = cli->taps,
         .inject = cli->inject,
         .inject_count = cli->inject_count,
     };
@@ -80,6 +81,7 @@ Status generate_check_job(const Job *job, bool overwrite, Error *e) {
     for (int i = 0; i < job->inject_count; i++)
         if (!file_exists(job->inject[i].file))
             return fail(e, ERR_IO, "--inject: %s: no such file: %s", job->inject[i].name, job->inject[i].file);
+    if (job->taps && !job->dump) return fail(e, ERR_USAGE, "--taps: needs --dump DIR to write to");
     if (!job->dump) return OK;
     if (file_exists(job->dump) && !file_is_dir(job->dump))
         return fail(e, ERR_IO, "--dump: %s is not a folder", job->dump);

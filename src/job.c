@@ -72,7 +72,9 @@ static Status denoise(Model *m, Exec *x, const Run *run, const Progress *progres
 /* Whatever happens, the decoder's table is left without families. */
 static Status decode(Model *m, Exec *x, const Run *run, Tensor latents, Tensor rgb) {
     Status s = run->families ? model_mount(m, run->families, true, run->device_exec, x->error) : OK;
+    if (run->job->taps && !x->dry) x->tap = stages_tap(run->stages);
     if (s == OK) s = m->ops->decode(m, x, run, latents, rgb);
+    x->tap = NULL;
     model_unmount(m, true);
     return s;
 }

@@ -79,6 +79,7 @@ static const Option OPTIONS[] = {
     {"rng", 0, KIND_RNG, PIC, "cpu", "whose noise: torch's CPU generator, bit for bit", 0, 0, 0, NULL},
     {"dump", 0, KIND_TEXT, PIC, "DIR", "write every stage's tensor to DIR/NAME.safetensors", AT(dump), 0, 0,
      NULL},
+    {"taps", 0, KIND_SWITCH, GEN, NULL, "with --dump: also what the decoder computes on the way (large)", AT(taps), 0, 0, NULL},
     {"inject", 0, KIND_INJECT, PIC, "NAME=FILE",
      "take the stage NAME from FILE (as --dump wrote it); repeatable", 0, 0, 0, NULL},
     {"dry-run", 0, KIND_SWITCH, RUN, NULL,

@@ -71,6 +71,7 @@ typedef struct Job {
     Quality quality;
     const char *families;        /* NULL or "all", "none", or names with commas between */
     const char *dump;            /* folder or NULL */
+    bool taps;                   /* the decoder's inner tensors go there too */
     const Inject *inject;
     int inject_count;
     const StageWatch *watch;     /* NULL: nobody */

@@ -6,6 +6,7 @@
 #include "core/safetensors.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -18,6 +19,7 @@ typedef struct Injected {
 } Injected;
 
 struct Stages {
+    Tap tap;
     const char *dump;
     const StageWatch *watch;
     Injected *injected;
@@ -205,6 +207,17 @@ Status stages_pass(Stages *s, Exec *x, const char *name, Tensor t, int rank, con
     if (status == OK && injected) status = exec_upload(x, t, host);
     free(host);
     return status;
+}
+
+static Status see(Tap *tap, Exec *x, const char *name, Tensor t) {
+    Stages *s = (Stages *)((char *)tap - offsetof(Stages, tap));
+    return stages_pass(s, x, name, t, t.rank, t.shape);
+}
+
+Tap *stages_tap(Stages *s) {
+    if (!s) return NULL;
+    s->tap.see = see;
+    return &s->tap;
 }
 
 Status stages_meta(Stages *s, const char *json, Error *e) {

@@ -29,6 +29,8 @@ int stages_order(const char *name, int *step);
 Status stages_pass(Stages *s, Exec *x, const char *name, Tensor t, int rank, const int64_t *shape);
 /* The same for values on the host. */
 Status stages_host(Stages *s, const char *name, DType dtype, int rank, const int64_t *shape, void *values, Error *e);
+/* For Exec.tap: what it is shown passes as a stage of that name. NULL without stages. */
+Tap *stages_tap(Stages *s);
 /* meta.json of the dump folder; a no-op without one. */
 Status stages_meta(Stages *s, const char *json, Error *e);
 /* ERR_USAGE names an injected stage that nothing took. */

@@ -150,7 +150,8 @@ __global__ void __launch_bounds__(THREADS) k_flash_divide(T *o, int64_t token, i
 
 constexpr int TILE = 64, TILE_ROWS = THREADS / TILE;
 
-__global__ void __launch_bounds__(THREADS) k_turn(uint16_t *y, const uint16_t *in, int64_t rows, int64_t columns, int64_t stride) {
+__global__ void __launch_bounds__(THREADS) k_turn(uint16_t *y, const uint16_t *in, int64_t rows,
+                                                  int64_t columns, int64_t stride) {
     __shared__ uint16_t tile[TILE][TILE + 2]; /* an odd number of words a row */
     int64_t row = (int64_t)blockIdx.x * TILE, column = (int64_t)blockIdx.y * TILE;
     int across = threadIdx.x % TILE;
