@@ -2,9 +2,9 @@
  *
  * The first configuration of the heuristic, which is PyTorch's (few channels: asked for planes, as it asks), then one pass
  * of our own for bias and skip: the contract rounds before them. The upsampled picture, and copies of strided or misaligned
- * pictures, live in scratch; so does a picture
- * with unequal borders, with its zeros around it, which is what PyTorch hands to cuDNN then. F32 multiplies
- * in f32: engines that round their inputs (TF32) or use transforms (Winograd, FFT) are passed over, although PyTorch
+ * pictures, live in scratch; so does a picture with unequal borders, with its zeros around it, which is what PyTorch hands to
+ * cuDNN then. F32 multiplies in f32: engines that round their inputs (TF32) or use transforms (Winograd, FFT) are passed
+ * over, although PyTorch
  * allows TF32 in convolutions by default: our f32 mode is the one to measure others against.
  * Easy to get wrong: memory is planned before a GPU is touched, so a plan that wants more than the library workspace
  * (F32: than room for transposed copies of its tensors) is passed over too; a shape left without a plan goes through a

@@ -5,8 +5,8 @@
  * takes t, t + 512, ... serially: delta = v - mean; mean = mean + delta / n; m2 = fma(delta, v - mean, m2). Merges of own (A)
  * and other (B): delta = meanB - meanA, q = nB / (nA + nB), mean = fma(delta, q, meanA), m2 = fma(delta delta nA, q, m2A + m2B),
  * products left to right; an empty side leaves the other. Shuffle-down 16, 8, 4, 2, 1 in each warp, then among the warps'
- * results. m = r(mean), s = r(rsqrtf(m2 / n + r(eps))). A block is one warp, so that a group's lanes spread over 16 SMs; the block that
- * ends last merges: which one that is changes nothing.
+ * results. m = r(mean), s = r(rsqrtf(m2 / n + r(eps))). A block is one warp, so that a group's lanes spread over 16 SMs; the
+ * block that ends last merges: which one that is changes nothing.
  * Easy to get wrong: our pictures have channels last, so a lane's next number is a pixel away, not the next in memory. */
 #ifndef KERNELS_GROUPNORM_EXACT_CUH
 #define KERNELS_GROUPNORM_EXACT_CUH
