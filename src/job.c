@@ -32,7 +32,7 @@ static Status velocity_of(void *user, Exec *x) {
 
 static Status step(Model *m, Exec *x, const Run *run, StepParams *params, int i, Tensor latents, Tensor velocity,
                    int rank, const int64_t *shape) {
-    float values[STEP_PARAMS];
+    float values[STEP_PARAMS] = {0};
     char name[32];
     m->ops->params(m, run, i, values);
     params->step = i;
@@ -56,6 +56,7 @@ static Status denoise(Model *m, Exec *x, const Run *run, const Progress *progres
     params.guidance = tensor_slice(params.all, 0, STEP_GUIDANCE, 1);
     params.dt = tensor_slice(params.all, 0, STEP_DT, 1);
     params.cfg_scale = tensor_slice(params.all, 0, STEP_CFG_SCALE, 1);
+    params.dpm = tensor_slice(params.all, 0, STEP_DPM, DPM_COEFFICIENTS);
     Tensor velocity = exec_tensor(x, latents.dtype, latents.rank, latents.shape);
     int first = run->job->first_step, end = x->dry ? first + 1 : run->job->steps; /* every step has the same shapes */
     for (int i = first; i < end; i++) {

@@ -14,6 +14,7 @@
 #include "ops.h"
 #include "pipeline.h"
 #include "sched.h"
+#include "sched_dpm.h"
 #include "stages.h"
 
 enum { MODEL_MAX_PARTS = 8, MODEL_MAX_ENCODERS = 2 };
@@ -59,13 +60,14 @@ typedef struct Tokens {
 
 void model_tokens_free(Tokens *t);
 
-/* Values that change between steps, F32 [1] each, in one device buffer. */
+/* Values that change between steps, F32 [1] each unless said, in one device buffer. */
 typedef struct StepParams {
     Tensor all; /* F32 [STEP_PARAMS] */
     Tensor t, guidance, dt, cfg_scale;
+    Tensor dpm; /* F32 [DPM_COEFFICIENTS], for models whose schedule is a DPM-Solver's */
     int step; /* on the host: which kind of step runs (a truncated guidance), never a value of it */
 } StepParams;
-enum { STEP_T, STEP_GUIDANCE, STEP_DT, STEP_CFG_SCALE, STEP_PARAMS };
+enum { STEP_T, STEP_GUIDANCE, STEP_DT, STEP_CFG_SCALE, STEP_DPM, STEP_PARAMS = STEP_DPM + DPM_COEFFICIENTS };
 
 /* What the job's quality wants mounted: bit i is families[i]. */
 typedef struct FamilySet {
@@ -112,7 +114,7 @@ struct ModelOps {
     /* Before a step's velocity, and never part of a captured one: prepares what differs from step to step beside params.
      * NULL: nothing does. */
     Status (*begin)(Model *m, Exec *x, const Run *run, int step);
-    /* params for step i (host), in the order of the STEP_ names. */
+    /* params for step i (host), in the order of the STEP_ names; 0 where the model sets nothing. */
     void (*params)(const Model *m, const Run *run, int step, float params[STEP_PARAMS]);
     /* Called more than once a step, and run once (graph.h): it may leave nothing behind but velocity. What is to be
      * replayed must not touch the host. */
