@@ -108,7 +108,7 @@ def parts(config, out):
 
 TEXTS = ["A cat sleeping", "", "  \t\n", "3 Cats\u00a0", "\u1680A red CIRCLE moves right, motion score: 30.\u2003", "\u0130stanbul \u00c9T\u00c9",
          "\u039f\u0394\u039f\u03a3 \u03a3 \u039f\u0394\u039f\u03a3. \u03a3\u0391\u03a3'\u03a3", "a\u03a3\u00ad\u0301b \u03a3\u00aa \u00b9\u03a3 A\u03a3\u02b0 \u2160\u03a3",
-         "\x1c a \x1f\u0085", "\U00010400\U0001f600 STRASSE \u1e9e \u01c5", "<bos> User Prompt: <unused1>\n\n\n", "word " * 400]
+         "\x1c a \x1f\u0085", "\U00010400\U0001f600 STRASSE \u1e9e \u01c5", "<bos> User Prompt: <unused1>\n\n\n", "3 " * 160]
 
 
 def tokenizer():

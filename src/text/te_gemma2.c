@@ -89,7 +89,7 @@ void te_gemma2_bind(Gemma2 *g, const WeightFiles *files, Bind *b) {
     const Gemma2Config *c = &g->c;
     int64_t d = c->hidden, qd = c->heads * c->head, kd = c->kv_heads * c->head;
     Tensor probe;
-    b->prefix = weights_find(files, "embed_tokens.weight", &probe) ? "" : "model.";
+    b->prefix = !files || weights_find(files, "embed_tokens.weight", &probe) ? "" : "model.";
     bind_matrix(b, &g->token, c->vocab, d, "embed_tokens.weight");
     for (int i = 0; i < (int)c->layers; i++) {
         Gemma2Layer *l = &g->layer[i];

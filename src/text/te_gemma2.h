@@ -34,7 +34,7 @@ typedef struct Gemma2 {
 
 Status te_gemma2_open(const char *folder, Gemma2 *out, Error *e);
 void te_gemma2_close(Gemma2 *g);
-/* Names with or without "model." in front, whichever the files have. */
+/* Names with or without "model." in front, whichever the files have (NULL: without). */
 void te_gemma2_bind(Gemma2 *g, const WeightFiles *files, Bind *b);
 /* y [N, hidden] from ids I32 [T], N <= T: the first N rows, the others are padding. Taps (N rows): gemma2.embed,
  * gemma2.layer.<i>, gemma2.norm. */
