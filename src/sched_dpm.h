@@ -2,7 +2,8 @@
  * of second order (2M, midpoint), flow prediction.
  *
  * A Schedule (sched.h) holds sigmas and timesteps as the scheduler's set_timesteps() leaves them; a step's numbers are
- * coefficients of the op dpm_step (kernels/elementwise.h). Not here: the many other configurations of that class, which are refused by name.
+ * coefficients of the op dpm_step (kernels/elementwise.h). Not here: the many other configurations of that class, which are
+ * refused by name.
  * Easy to get wrong:
  *  - Timesteps are truncated to integers, sigmas are not; the model sees the integer.
  *  - The first sigma is not 1, and the last step, to sigma 0, always is of first order: it returns the data prediction.

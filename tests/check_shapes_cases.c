@@ -288,16 +288,17 @@ MAKE(attention, Attention) {
     a->mask = (int32_t)p[4];
 }
 
-/* Tokens, heads, heads of k and v, head width, mask; 1: with a bias, as T5; the soft cap. */
+/* Tokens, heads, heads of k and v, head width, mask; 1: with a bias, as T5, 2: with a window of 20; the soft cap. */
 MAKE(attention_eager, AttentionEager) {
     a->o = shapes_new(m, real(m), p[0], p[1], p[3]);
     a->q = shapes_new(m, real(m), p[0], p[1], p[3]);
     a->k = shapes_new(m, real(m), p[0], p[2], p[3]);
     a->v = shapes_new(m, real(m), p[0], p[2], p[3]);
-    if (p[5]) a->bias = shapes_new(m, real(m), p[1], p[0], p[0]);
-    a->scale = p[5] ? 1 : (float)(1 / sqrt((double)p[3]));
+    if (p[5] == 1) a->bias = shapes_new(m, real(m), p[1], p[0], p[0]);
+    a->scale = p[5] == 1 ? 1 : (float)(1 / sqrt((double)p[3]));
     a->mask = (int32_t)p[4];
     a->softcap = (float)p[6];
+    a->window = p[5] == 2 ? 20 : 0;
 }
 
 MAKE(self_attention, SelfAttention) { /* pixels, channels */
@@ -474,18 +475,22 @@ static const ShapeCase SMALL[] = {
     {OP_residual_gate_ln_modulate, "demo.single", {576, 128}, residual_gate_ln_modulate},
     {OP_modulate, "576 tokens", {576, 128}, modulate},
     {OP_rmsnorm, "demo.t5", {512, 128, RMS_TWICE}, rmsnorm},
+    {OP_rmsnorm, "as gemma2", {64, 128, RMS_PLUS_ONE}, rmsnorm},
     {OP_rmsnorm_scale, "width of demo", {576, 128}, rmsnorm_scale},
     {OP_residual_norm, "width of demo", {576, 128}, residual_norm},
     {OP_residual_norm_scale, "width of demo", {576, 128}, residual_norm_scale},
     {OP_qk_norm_rope_head, "demo.single", {576, 1, 1, 128, ROPE_INTERLEAVED, RMS_ONCE, 896}, qk_norm_rope_head},
+    {OP_qk_norm_rope_head, "as gemma2", {64, 4, 2, 32, ROPE_HALF_EAGER, RMS_NONE}, qk_norm_rope_head},
     {OP_attention, "demo.single", {576, 1, 1, 128, MASK_NONE, 640, 896}, attention},
     {OP_attention_eager, "demo.t5", {512, 2, 2, 64, MASK_NONE, 1}, attention_eager},
+    {OP_attention_eager, "as gemma2", {96, 4, 2, 32, MASK_CAUSAL, 2, 2}, attention_eager},
     {OP_time_embed, "demo", {256}, time_embed},
     {OP_cfg_combine, "demo", {64, 64}, cfg_combine},
     {OP_cfg_extrapolate, "small", {16, 256, 1}, cfg_combine},
     {OP_norm_limit, "small", {16, 256}, norm_limit},
     {OP_negate, "small", {16, 256}, negate},
     {OP_euler_step, "demo", {64, 64}, euler_step},
+    {OP_dpm_step, "small", {16, 256}, dpm_step},
     {OP_affine, "demo.vae.in", {16, 16, 16}, affine},
     {OP_kl_sample, "demo.vae.encoder", {16, 16, 16}, kl_sample},
     {OP_scale_noise, "demo", {16, 16, 16}, scale_noise},

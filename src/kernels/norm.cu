@@ -362,9 +362,9 @@ template <typename T> void rmsnorm_typed(Exec *x, const RmsNorm *a) {
         width = p < 512 / height ? p : 512 / height;
         if (width < 32) width = 32; /* lanes beyond the vectors add zeros */
     }
-    k_rms_mean<T><<<(unsigned)((w.rows + height - 1) / height), dim3((unsigned)width, (unsigned)height),
-                     (size_t)(width * height) * sizeof(float), x->cuda->stream>>>(y, in, weight, w, row, a->eps,
-                                                                                             a->form);
+    dim3 grid((unsigned)((w.rows + height - 1) / height)), block((unsigned)width, (unsigned)height);
+    size_t shared = (size_t)(width * height) * sizeof(float);
+    k_rms_mean<T><<<grid, block, shared, x->cuda->stream>>>(y, in, weight, w, row, a->eps, a->form);
 }
 
 Status rmsnorm_cuda(Exec *x, const void *args) {

@@ -53,8 +53,8 @@ typedef enum RopeForm {
                          r(fma(x0, c, -(x1 s))), y1 = r(fma(x0, s, x1 c)) (read from the machine code of its operator) */
 } RopeForm;
 /* Per-head QK norm, then RoPE: q [T,H,E], k [T,Hk,E] (any token and head strides), yq, yk likewise (rows of a joint
- * buffer). n = a norm by form with wq, wk [E], rounded (RMS_NONE: q and k as they are, wq and wk absent); then RoPE with F32 cos, sin [T, E/2] (absent:
- * ROPE_NONE). */
+ * buffer). n = the norm of `form` with wq, wk [E], rounded (RMS_NONE: q and k as they are, wq and wk absent); then RoPE with
+ * F32 cos, sin [T, E/2] (absent: ROPE_NONE). */
 typedef struct QkNormRopeHead { Tensor yq, yk, q, k, wq, wk, cos, sin; float eps; int32_t rope, form; } QkNormRopeHead;
 
 /* x, y [Y,X,C] channels last; C/groups channels a group, statistics over Y, X and the group of x' = r(x + bias), bias [C]
