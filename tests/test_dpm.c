@@ -209,7 +209,8 @@ static void check_json(Error *e) {
                                       "{\"a\": nan}",       "{\"a\": infinity}",  "{NaN: 1}",            "{Infinity: 1}",
                                       "{\"a\": NaN NaN}",   "{\"a\": 1 NaN}",     "{\"a\": \"\xff\"}",   "{\"a\": -}",
                                       "{\"a\": 1,}",        "{\"a\" 1}",          "NaN,",                "{\"a\": NaN"};
-    static const char GOOD[] = "{\"a\": -Infinity, \"b\":Infinity,\"c\": NaN,\"d\": [NaN, 1, -Infinity], \"e\": \"NaN Infinity\"}";
+    static const char GOOD[] = "{\"a\": -Infinity, \"b\":Infinity,\"c\": NaN,\"d\": [NaN, 1, -Infinity], "
+                               "\"e\": \"NaN Infinity\"}";
     Json *j;
     for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
         *e = (Error){0};

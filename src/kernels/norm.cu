@@ -174,8 +174,9 @@ __global__ void __launch_bounds__(THREADS)
     });
 }
 
-/* x.float().pow(2).mean(-1) of PyTorch, then rsqrt, then RMS_TWICE's two rounded products or RMS_PLUS_ONE's one. blockDim (W, H): W threads a row, H rows
- * a block. W = 32 from 16 rows on; below that up to 512, halved through shared memory down to a warp. */
+/* x.float().pow(2).mean(-1) of PyTorch, then rsqrt, then RMS_TWICE's two rounded products or RMS_PLUS_ONE's one. blockDim
+ * (W, H): W threads a row, H rows a block. W = 32 from 16 rows on; below that up to 512, halved through shared memory down to
+ * a warp. */
 template <typename T>
 __global__ void k_rms_mean(rows::View y, rows::View x, const T *weight, rows::Walk w, Row row, float eps, int form) {
     extern __shared__ float shared[];

@@ -156,7 +156,8 @@ Status qk_norm_rope_head_cuda(Exec *x, const void *args) {
     const QkNormRopeHead *a = (const QkNormRopeHead *)args;
     const Tensor *all[] = {&a->yq, &a->q, &a->yk, &a->k};
     bool weightless = !a->wq.rank && !a->wk.rank;
-    if (a->form < RMS_ONCE || a->form > RMS_NONE || (a->form == RMS_NONE && !weightless) || a->rope < ROPE_NONE || a->rope > ROPE_COMPLEX)
+    if (a->form < RMS_ONCE || a->form > RMS_NONE || (a->form == RMS_NONE && !weightless) ||
+        a->rope < ROPE_NONE || a->rope > ROPE_COMPLEX)
         return fail(x->error, ERR_MODEL, "qk_norm_rope_head: norm form %d with RoPE form %d is unknown", (int)a->form,
                     (int)a->rope);
     for (int i = 0; i < 4; i++)
