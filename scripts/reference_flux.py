@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from img2img_taps import STRENGTHS, encoder_stages, from_image, golden_runs as image_runs, start_stages
-from reference import DTYPES, NEGATIVE, PROMPT, check_dtypes, first, hooked, one, replaced, rooms, run_tapped, save, save_run, seeded, \
-    tap, with_twin
+from reference import DTYPES, NEGATIVE, PROMPT, check_dtypes, first, hooked, one, replaced, rooms, run_tapped, save, \
+    save_run, seeded, tap, with_twin
 from refprofile import rounding
 
 HEIGHT, WIDTH, TEXT = 80, 112, 19

@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 
 from img2img_taps import from_image, golden_runs as image_runs, start_stages
 from make_tiny_zimage import empty_dit
-from reference import DTYPES, NEGATIVE, PROMPT, check_dtypes, first, hooked, one, replaced, rooms, run_tapped, save, save_run, seeded, \
-    tap, with_twin
+from reference import DTYPES, NEGATIVE, PROMPT, check_dtypes, first, hooked, one, replaced, rooms, run_tapped, save, \
+    save_run, seeded, tap, with_twin
 from refprofile import rounding
 
 HEIGHT, WIDTH, TEXT = 64, 80, 48
