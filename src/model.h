@@ -76,6 +76,14 @@ typedef struct FamilySet {
     uint32_t wanted;
 } FamilySet;
 
+/* Bits of the wanted families that give other numbers than the reference: what a remembered value's key must name. */
+static inline uint32_t model_bounded(const FamilySet *set) {
+    uint32_t bits = 0;
+    for (int i = 0; set && i < set->count; i++)
+        if (set->families[i].promise == BOUNDED) bits |= set->wanted & 1u << i;
+    return bits;
+}
+
 /* The job in hand, as a model's stages see it. tokens[1] is the negative prompt's, rows 0 without CFG. */
 typedef struct Run {
     const Job *job;
