@@ -97,7 +97,17 @@ typedef struct Run {
     const FamilySet *families; /* NULL: what is mounted stays */
     const Exec *device_exec;   /* for probes; not dry */
     struct Graphs *graphs;     /* of the steps (graph.h); NULL: every step runs call by call */
+    const Progress *progress;  /* NULL: nobody looks. A decoder of several chunks may say model_decoded() after each */
+    int thrift;                /* 0, or which of the model's ways to save memory (ModelOps.thrifts) the plan needs */
 } Run;
+
+/* The clips that a model makes: 1 + step k frames, k >= 0. */
+typedef struct ClipRule {
+    int step;   /* 4: 1, 5, 9 ...; 1: any number */
+    int frames; /* the default */
+    int most;   /* 0: no limit of the model's */
+    Rate fps;   /* the default */
+} ClipRule;
 
 struct ModelOps {
     const char *pipeline_class; /* of model_index.json */
@@ -105,6 +115,12 @@ struct ModelOps {
     const char *cfg_formula, *cfg_off; /* for --dry-run: guidance as the model means it, and when it is off */
     bool cpu_only;                     /* its ops have no CUDA variants yet */
     bool takes_image;                  /* jobs may begin from an image */
+    /* Decodes that need less memory, Run.thrift 1 to thrifts, each less than the one before; the plan takes the first that
+     * fits. 0: there are none. */
+    int thrifts;
+    /* Not NULL: the model makes clips, and these; job->frames, seconds and fps are resolved by it before resolve() runs.
+     * NULL: it makes pictures, job->frames is 1. */
+    void (*clip)(const Model *m, ClipRule *out);
     /* folder: the model's; configs, tokenizers and weight headers are read, binds made. */
     Status (*open)(const char *folder, const Json *index, DType dtype, Model **out, Error *e);
     void (*close)(Model *m);
@@ -117,7 +133,8 @@ struct ModelOps {
     /* Text encoders alone: what encode() will ask the memo for is then there. Takes no more of the arenas than encode(). rows:
      * equal for texts with which a step makes the same calls. */
     Status (*texts)(Model *m, Exec *x, const Run *run, int64_t *rows);
-    /* Draws the noise, or noises run->image; latents stay in the work arena. latent_shape: as stage files show them. */
+    /* Draws the noise, or noises run->image; latents stay in the work arena. latent_shape: as stage files show them, with the
+     * same elements in the same order. Without run->image it runs without encode() too, for latents that come from a file. */
     Status (*noise)(Model *m, Exec *x, const Run *run, Tensor *latents, int *rank, int64_t latent_shape[5]);
     /* Before a step's velocity, and never part of a captured one: prepares what differs from step to step beside params.
      * NULL: nothing does. */
@@ -128,11 +145,14 @@ struct ModelOps {
      * replayed must not touch the host. */
     Status (*velocity)(Model *m, Exec *x, const Run *run, const StepParams *p, Tensor latents, Tensor velocity);
     Status (*advance)(Model *m, Exec *x, const StepParams *p, Tensor latents, Tensor velocity);
-    /* rgb U8 [height, width, 3]. */
+    /* rgb U8 [height, width, 3]; of a model with clips [frames, height, width, 3]. */
     Status (*decode)(Model *m, Exec *x, const Run *run, Tensor latents, Tensor rgb);
 };
 
 extern const ModelOps MODEL_FLUX, MODEL_ZIMAGE;
+
+/* For --progress of a long decode: done of total chunks are decoded. 0 and total are said by the job itself. */
+void model_decoded(const Exec *x, const Run *run, int done, int total);
 
 /* model_index.json names a class for each component: the ones that are implemented here, other NULL or a second name. */
 typedef struct ModelClass { const char *component, *name, *other; } ModelClass;
