@@ -16,8 +16,8 @@ static int64_t below(const ClipRule *rule, int64_t n) { return (n - 1) / rule->s
 static Status from_seconds(const ClipRule *rule, Job *job, Error *e) {
     int64_t asked = rate_frames(job->fps, job->seconds);
     if (asked > 1 << 24 || (rule->most && asked > rule->most))
-        return fail(e, ERR_USAGE, "--seconds: %g at %d/%d frames a second are too many frames; at most %d can be made", job->seconds,
-                    job->fps.num, job->fps.den, rule->most ? rule->most : 1 << 24);
+        return fail(e, ERR_USAGE, "--seconds: %g at %d/%d frames a second are too many frames; at most %d can be made",
+                    job->seconds, job->fps.num, job->fps.den, rule->most ? rule->most : 1 << 24);
     int64_t low = below(rule, asked < 1 ? 1 : asked), high = low + rule->step;
     bool up = asked > low && high - asked <= asked - low && (!rule->most || high <= rule->most);
     job->frames = (int)(up ? high : low);
@@ -29,8 +29,10 @@ static Status check_frames(const ClipRule *rule, const Job *job, Error *e) {
     if (rule->most && n > rule->most) return fail(e, ERR_USAGE, "--frames %d: at most %d can be made", n, rule->most);
     if (n == low) return OK;
     if (rule->most && high > rule->most)
-        return fail(e, ERR_USAGE, "--frames %d: expected 1 and a multiple of %d; the nearest is %d", n, rule->step, low);
-    return fail(e, ERR_USAGE, "--frames %d: expected 1 and a multiple of %d; the nearest are %d and %d", n, rule->step, low, high);
+        return fail(e, ERR_USAGE, "--frames %d: expected 1 and a multiple of %d; the nearest is %d", n, rule->step,
+                    low);
+    return fail(e, ERR_USAGE, "--frames %d: expected 1 and a multiple of %d; the nearest are %d and %d", n, rule->step,
+                low, high);
 }
 
 Status clip_resolve(const ClipRule *rule, const char *makes, Job *job, Error *e) {
@@ -45,7 +47,8 @@ const char *clip_rounded(const Job *job, char *out, size_t size) {
     char rate[RATE_TEXT];
     out[0] = 0;
     if (!(job->seconds > 0) || rate_frames(job->fps, job->seconds) == job->frames) return out;
-    snprintf(out, size, "%g s at %s frames a second are %lld frames; made are %d, %g s", job->seconds, rate_text(job->fps, rate),
-             (long long)rate_frames(job->fps, job->seconds), job->frames, rate_seconds(job->fps, job->frames));
+    snprintf(out, size, "%g s at %s frames a second are %lld frames; made are %d, %g s", job->seconds,
+             rate_text(job->fps, rate), (long long)rate_frames(job->fps, job->seconds), job->frames,
+             rate_seconds(job->fps, job->frames));
     return out;
 }

@@ -6,7 +6,15 @@
 #ifndef CLIP_H
 #define CLIP_H
 
-#include "model.h"
+#include "pipeline.h"
+
+/* The clips that a model makes: 1 + step k frames, k >= 0. */
+typedef struct ClipRule {
+    int step;   /* 4: 1, 5, 9 ...; 1: any number */
+    int frames; /* the default */
+    int most;   /* 0: no limit of the model's */
+    Rate fps;   /* the default */
+} ClipRule;
 
 /* Fills frames and fps. rule NULL: a model of pictures, `makes` names it in refusals. ERR_USAGE names option and values. */
 Status clip_resolve(const ClipRule *rule, const char *makes, Job *job, Error *e);

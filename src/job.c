@@ -104,6 +104,7 @@ static Status pixels(Model *m, Exec *x, const Run *run, Tensor latents, int rank
     Tensor rgb = exec_tensor(x, U8, clip ? 4 : 3, clip ? extents : extents + 1);
     Status s = decode(m, x, run, latents, rgb);
     if (s == ERR_NAN) keep_latents(x, latents, rank, shape, out);
+    out->latents_finished = s == ERR_NAN;
     TRY(s);
     out->width = job->width, out->height = job->height, out->frames = job->frames;
     if (clip) out->fps = job->fps;

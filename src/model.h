@@ -8,6 +8,7 @@
 #ifndef MODEL_H
 #define MODEL_H
 
+#include "clip.h"
 #include "core/json.h"
 #include "fusion.h"
 #include "memo.h"
@@ -100,14 +101,6 @@ typedef struct Run {
     const Progress *progress;  /* NULL: nobody looks. A decoder of several chunks may say model_decoded() after each */
     int thrift;                /* 0, or which of the model's ways to save memory (ModelOps.thrifts) the plan needs */
 } Run;
-
-/* The clips that a model makes: 1 + step k frames, k >= 0. */
-typedef struct ClipRule {
-    int step;   /* 4: 1, 5, 9 ...; 1: any number */
-    int frames; /* the default */
-    int most;   /* 0: no limit of the model's */
-    Rate fps;   /* the default */
-} ClipRule;
 
 struct ModelOps {
     const char *pipeline_class; /* of model_index.json */

@@ -118,6 +118,7 @@ typedef struct Media {
     char no_replay[400];   /* steps could not be captured in this job, and why; "": none */
     /* The last finite latents when decoding or a step failed with ERR_NAN, malloc'd; else NULL. Shape as stage files have it. */
     void *latents;
+    bool latents_finished; /* all steps have run: decoding failed */
     DType latents_dtype;
     int latents_rank;
     int64_t latents_shape[TENSOR_MAX_RANK];

@@ -39,5 +39,8 @@ Status stages_check_used(const Stages *s, Error *e);
 /* One tensor as a safetensors file. */
 Status stages_write_file(const char *path, const char *name, DType dtype, int rank, const int64_t *shape,
                          const void *values, bool overwrite, Error *e);
+/* The same with a text under "ditto" in the file's metadata; NULL: none. */
+Status stages_write_record(const char *path, const char *name, const char *record, DType dtype, int rank, const int64_t *shape,
+                           const void *values, bool overwrite, Error *e);
 
 #endif

@@ -63,8 +63,9 @@ static void test_yuv(void) {
     expect(wrong == 0);
     free(rgb);
     /* the corners that every table of BT.709 lists */
-    static const uint8_t COLOUR[][6] = {{255, 255, 255, 235, 128, 128}, {0, 0, 0, 16, 128, 128},   {255, 0, 0, 63, 102, 240},
-                                        {0, 255, 0, 173, 42, 26},       {0, 0, 255, 32, 240, 118}, {128, 128, 128, 126, 128, 128}};
+    static const uint8_t COLOUR[][6] = {{255, 255, 255, 235, 128, 128}, {0, 0, 0, 16, 128, 128},
+                                        {255, 0, 0, 63, 102, 240},      {0, 255, 0, 173, 42, 26},
+                                        {0, 0, 255, 32, 240, 118},      {128, 128, 128, 126, 128, 128}};
     for (size_t i = 0; i < sizeof COLOUR / sizeof *COLOUR; i++) {
         uint8_t four[12], out[4], u, v;
         for (int k = 0; k < 12; k++) four[k] = COLOUR[i][k % 3];
@@ -74,13 +75,30 @@ static void test_yuv(void) {
 }
 
 static void test_rate(void) {
-    static const struct { const char *text; int num, den; } GOOD[] = {
-        {"24", 24, 1}, {"16", 16, 1}, {"23.976", 24000, 1001}, {"23.98", 24000, 1001}, {"29.97", 30000, 1001},
-        {"59.94", 60000, 1001}, {"119.88", 120000, 1001}, {"24000/1001", 24000, 1001}, {"48/2", 24, 1}, {"12.5", 25, 2},
-        {"25.00", 25, 1}, {"14.985", 15000, 1001}, {"29.9", 299, 10}, {"0.5", 1, 2}, {"1000", 1000, 1}, {"23.5", 47, 2},
-        {"23.97602", 24000, 1001}, {"23.977", 23977, 1000}};
-    static const char *const BAD[] = {"", "0", "-24", "24/0", "0/1", "1001", "24 ", " 24", "abc", "24.", ".5", "1e3", "24/1001/2",
-                                      "0x18", "24000/1001.0", "99999999", "1/9999999", "23.9760001", "nan", "+24"};
+    static const struct {
+        const char *text;
+        int num, den;
+    } GOOD[] = {{"24", 24, 1},
+                {"16", 16, 1},
+                {"23.976", 24000, 1001},
+                {"23.98", 24000, 1001},
+                {"29.97", 30000, 1001},
+                {"59.94", 60000, 1001},
+                {"119.88", 120000, 1001},
+                {"24000/1001", 24000, 1001},
+                {"48/2", 24, 1},
+                {"12.5", 25, 2},
+                {"25.00", 25, 1},
+                {"14.985", 15000, 1001},
+                {"29.9", 299, 10},
+                {"0.5", 1, 2},
+                {"1000", 1000, 1},
+                {"23.5", 47, 2},
+                {"23.97602", 24000, 1001},
+                {"23.977", 23977, 1000}};
+    static const char *const BAD[] = {
+        "",   "0",   "-24",       "24/0", "0/1",          "1001",     "24 ",       " 24",        "abc", "24.",
+        ".5", "1e3", "24/1001/2", "0x18", "24000/1001.0", "99999999", "1/9999999", "23.9760001", "nan", "+24"};
     char text[RATE_TEXT];
     for (size_t i = 0; i < sizeof GOOD / sizeof *GOOD; i++) {
         Rate r = {0};
@@ -93,7 +111,8 @@ static void test_rate(void) {
         if (rate_parse(BAD[i], &r)) printf("rate %s: taken\n", BAD[i]);
         expect(!rate_parse(BAD[i], &r) && r.num == 7);
     }
-    expect(!strcmp(rate_text((Rate){24000, 1001}, text), "24000/1001") && !strcmp(rate_text((Rate){16, 1}, text), "16"));
+    expect(!strcmp(rate_text((Rate){24000, 1001}, text), "24000/1001") &&
+           !strcmp(rate_text((Rate){16, 1}, text), "16"));
     expect(rate_frames((Rate){16, 1}, 5) == 80 && rate_frames((Rate){24000, 1001}, 10) == 240 &&
            rate_frames((Rate){16, 1}, 1e12) == INT64_MAX);
 }
@@ -157,15 +176,53 @@ static double largest_mse(int crf) { return pow(0.625 * pow(2, (crf + 12) / 6.0)
 
 static void test_files(void) {
     static const Case CASES[] = {
-        {"a.mp4", WIDTH, HEIGHT, FRAMES, {16, 1}, {.codec = MP4_H264, .crf = 0}, "h264", "yuv420p", "tv bt709 bt709 bt709"},
+        {"a.mp4",
+         WIDTH,
+         HEIGHT,
+         FRAMES,
+         {16, 1},
+         {.codec = MP4_H264, .crf = 0},
+         "h264",
+         "yuv420p",
+         "tv bt709 bt709 bt709"},
         {"b.mp4", WIDTH, HEIGHT, FRAMES, {24000, 1001}, {.crf = -1}, "h264", "yuv420p", "tv bt709 bt709 bt709"},
         {"c.mp4", 66, 34, 81, {30000, 1001}, {.codec = MP4_H264, .crf = 30}, "h264", "yuv420p", "tv bt709 bt709 bt709"},
         {"d.mp4", WIDTH, HEIGHT, 1, {25, 2}, {.codec = MP4_H264, .crf = 0}, "h264", "yuv420p", "tv bt709 bt709 bt709"},
-        {"e.mp4", 65, 33, FRAMES, {16, 1}, {.codec = MP4_X264RGB, .crf = -1}, "h264", "gbrp", "pc gbr bt709 iec61966-2-1"},
-        {"f.mkv", 65, 33, FRAMES, {24000, 1001}, {.crf = -1, .matroska = true}, "ffv1", "bgr0", "pc gbr bt709 iec61966-2-1"},
-        {"g.mkv", WIDTH, HEIGHT, 17, {16, 1}, {.codec = MP4_X264RGB, .crf = 0, .matroska = true}, "h264", "gbrp",
+        {"e.mp4",
+         65,
+         33,
+         FRAMES,
+         {16, 1},
+         {.codec = MP4_X264RGB, .crf = -1},
+         "h264",
+         "gbrp",
          "pc gbr bt709 iec61966-2-1"},
-        {"h.mkv", WIDTH, HEIGHT, FRAMES, {16, 1}, {.codec = MP4_H264, .crf = 0, .matroska = true}, "h264", "yuv420p",
+        {"f.mkv",
+         65,
+         33,
+         FRAMES,
+         {24000, 1001},
+         {.crf = -1, .matroska = true},
+         "ffv1",
+         "bgr0",
+         "pc gbr bt709 iec61966-2-1"},
+        {"g.mkv",
+         WIDTH,
+         HEIGHT,
+         17,
+         {16, 1},
+         {.codec = MP4_X264RGB, .crf = 0, .matroska = true},
+         "h264",
+         "gbrp",
+         "pc gbr bt709 iec61966-2-1"},
+        {"h.mkv",
+         WIDTH,
+         HEIGHT,
+         FRAMES,
+         {16, 1},
+         {.codec = MP4_H264, .crf = 0, .matroska = true},
+         "h264",
+         "yuv420p",
          "tv bt709 bt709 bt709"},
         {"i.mkv", 3, 5, 3, {1, 2}, {.crf = -1, .matroska = true}, "ffv1", "bgr0", "pc gbr bt709 iec61966-2-1"},
     };
@@ -190,7 +247,8 @@ static void test_files(void) {
 }
 
 static void test_texts(void) {
-    static const char TEXT[] = "{\"ditto\":\"0.1\",\"prompt\":\"caf\xc3\xa9 \xe7\x8c\xab \xf0\x9f\x90\x88 \\\"x\\\" \\n=;#\"}";
+    static const char TEXT[] =
+        "{\"ditto\":\"0.1\",\"prompt\":\"caf\xc3\xa9 \xe7\x8c\xab \xf0\x9f\x90\x88 \\\"x\\\" \\n=;#\"}";
     char *longest = malloc(100000);
     uint8_t *rgb = shapes(32, 32, 3);
     Mp4Clip clip = {rgb, 32, 32, 3, {16, 1}};
@@ -223,14 +281,17 @@ static void test_refused(void) {
     const Mp4Clip odd = {rgb, 65, 33, 1, {16, 1}}, even = {rgb, 32, 32, 1, {16, 1}}, none = {rgb, 32, 32, 0, {16, 1}};
     Error e;
     expect_status(mp4_check(&odd, &(Mp4Options){.crf = -1}, &e), ERR_USAGE, "65x33 has an odd side", &e);
-    expect_status(mp4_write("no.mp4", &odd, &(Mp4Options){.crf = -1}, true, &e), ERR_USAGE, "no.mp4: --codec h264: 65x33", &e);
+    expect_status(mp4_write("no.mp4", &odd, &(Mp4Options){.crf = -1}, true, &e), ERR_USAGE,
+                  "no.mp4: --codec h264: 65x33", &e);
     expect_status(mp4_check(&even, &(Mp4Options){.codec = MP4_FFV1, .crf = -1}, &e), ERR_USAGE, "to .mkv files", &e);
-    expect_status(mp4_check(&even, &(Mp4Options){.crf = 3, .matroska = true}, &e), ERR_USAGE, "--crf: ffv1 has none", &e);
+    expect_status(mp4_check(&even, &(Mp4Options){.crf = 3, .matroska = true}, &e), ERR_USAGE, "--crf: ffv1 has none",
+                  &e);
     expect_status(mp4_check(&even, &(Mp4Options){.crf = 52}, &e), ERR_USAGE, "--crf: 52 is out of range", &e);
     expect_status(mp4_check(&none, &(Mp4Options){.crf = -1}, &e), ERR_USAGE, "0 frames", &e);
     expect(access("no.mp4", F_OK) != 0);
     expect(mp4_lossless((Mp4Options){.crf = -1, .matroska = true}) && !mp4_lossless((Mp4Options){.crf = -1}) &&
-           mp4_lossless((Mp4Options){.codec = MP4_X264RGB, .crf = -1}) && !mp4_lossless((Mp4Options){.codec = MP4_X264RGB, .crf = 9}));
+           mp4_lossless((Mp4Options){.codec = MP4_X264RGB, .crf = -1}) &&
+           !mp4_lossless((Mp4Options){.codec = MP4_X264RGB, .crf = 9}));
     free(rgb);
 }
 
@@ -239,8 +300,8 @@ static void test_stopped(void) {
     const volatile int yes = 1;
     Mp4Clip clip = {rgb, 32, 32, 3, {16, 1}};
     Error e;
-    expect_status(mp4_write("stopped.mp4", &clip, &(Mp4Options){.crf = -1, .interrupted = &yes}, true, &e), ERR_INTERRUPTED,
-                  "interrupted", &e);
+    expect_status(mp4_write("stopped.mp4", &clip, &(Mp4Options){.crf = -1, .interrupted = &yes}, true, &e),
+                  ERR_INTERRUPTED, "interrupted", &e);
     expect(access("stopped.mp4", F_OK) != 0);
     expect_ok(mp4_write("once.mp4", &clip, &(Mp4Options){.crf = -1}, false, &e), &e);
     expect_status(mp4_write("once.mp4", &clip, &(Mp4Options){.crf = -1}, false, &e), ERR_USAGE, "exists; give -y", &e);

@@ -120,8 +120,10 @@ Status av_sink_open(const AvLibs *av, AVFormatContext *file, AvSink *out, Error 
 void av_sink_close(AvSink *s, AVFormatContext *file, unsigned char **data, size_t *size) {
     if (file) file->pb = NULL;
     if (s->pb) free_pb(s->av, &s->pb);
-    if (data) *data = s->data, *size = s->size;
-    else free(s->data);
+    if (data)
+        *data = s->data, *size = s->size;
+    else
+        free(s->data);
     *s = (AvSink){0};
 }
 

@@ -14,7 +14,7 @@ typedef struct AvSink {
     const AvLibs *av;
     unsigned char *data; /* malloc'd */
     size_t size, room;
-    int64_t at;          /* of the writer */
+    int64_t at; /* of the writer */
     AVIOContext *pb;
 } AvSink;
 

@@ -14,13 +14,18 @@ static const char *key_of(const AVDictionaryEntry *d) {
     return ours ? PNG_DITTO_KEY : d->key;
 }
 
+/* What MP4 says of itself is no text of anybody's. */
+static bool is_brand(const char *key) {
+    return !strcmp(key, "major_brand") || !strcmp(key, "minor_version") || !strcmp(key, "compatible_brands");
+}
+
 Status av_texts_read(const char *path, PngTexts *out, Error *e) {
     AvInput in;
     *out = (PngTexts){0};
     Status s = av_input_file(path, &in, e);
     const AVDictionaryEntry *d = NULL;
     while (s == OK && (d = in.av.av_dict_get_(in.file->metadata, "", d, AV_DICT_IGNORE_SUFFIX)))
-        s = png_texts_add(out, key_of(d), d->value, path, e);
+        if (!is_brand(d->key)) s = png_texts_add(out, key_of(d), d->value, path, e);
     av_input_close(&in);
     return s;
 }

@@ -52,16 +52,20 @@ bool mp4_lossless(Mp4Options o) {
 /* What is wrong whatever libav is there; o is resolved. */
 static Status check_values(const Mp4Clip *c, const Mp4Options *o, Error *e) {
     const Kind *k = &KINDS[o->codec];
-    if (k->matroska_only && !o->matroska) return fail(e, ERR_USAGE, "--codec %s: is written to .mkv files, not to .mp4", k->name);
+    if (k->matroska_only && !o->matroska)
+        return fail(e, ERR_USAGE, "--codec %s: is written to .mkv files, not to .mp4", k->name);
     if (!k->has_crf && o->crf >= 0) return fail(e, ERR_USAGE, "--crf: %s has none, it is lossless", k->name);
-    if (o->crf > CRF_MOST) return fail(e, ERR_USAGE, "--crf: %d is out of range, expected 0 to %d", o->crf, (int)CRF_MOST);
-    if (c->width < 2 || c->height < 2 || c->width > SIDE_MOST || c->height > SIDE_MOST || c->frames < 1 || c->fps.num < 1 ||
-        c->fps.den < 1)
-        return fail(e, ERR_USAGE, "no clip has %dx%d pixels, %d frames, %d/%d a second", c->width, c->height, c->frames, c->fps.num,
-                    c->fps.den);
+    if (o->crf > CRF_MOST)
+        return fail(e, ERR_USAGE, "--crf: %d is out of range, expected 0 to %d", o->crf, (int)CRF_MOST);
+    if (c->width < 2 || c->height < 2 || c->width > SIDE_MOST || c->height > SIDE_MOST || c->frames < 1 ||
+        c->fps.num < 1 || c->fps.den < 1)
+        return fail(e, ERR_USAGE, "no clip has %dx%d pixels, %d frames, %d/%d a second", c->width, c->height, c->frames,
+                    c->fps.num, c->fps.den);
     if (k->even && (c->width % 2 || c->height % 2))
-        return fail(e, ERR_USAGE, "--codec %s: %dx%d has an odd side, which its pixel format does not allow; ffv1 and x264rgb take it",
-                    k->name, c->width, c->height);
+        return fail(
+            e, ERR_USAGE,
+            "--codec %s: %dx%d has an odd side, which its pixel format does not allow; ffv1 and x264rgb take it",
+            k->name, c->width, c->height);
     return OK;
 }
 
@@ -253,7 +257,8 @@ static Status finish(Encoder *n, Error *e) {
     if (code >= 0) code = n->sink.pb->error;
     if (code < 0) return av_fail(n, "cannot end the file", code, e);
     if (n->packets != n->clip->frames)
-        return fail(e, ERR_IO, "%s: gave %lld frames for %d", KINDS[n->o.codec].encoder, (long long)n->packets, n->clip->frames);
+        return fail(e, ERR_IO, "%s: gave %lld frames for %d", KINDS[n->o.codec].encoder, (long long)n->packets,
+                    n->clip->frames);
     return OK;
 }
 
@@ -292,7 +297,9 @@ Status mp4_check(const Mp4Clip *clip, const Mp4Options *o, Error *e) {
 
 #else
 
-static Status without(Error *e) { return fail(e, ERR_IO, "this ditto was built without libav, which writes video files"); }
+static Status without(Error *e) {
+    return fail(e, ERR_IO, "this ditto was built without libav, which writes video files");
+}
 
 Status mp4_encode(const Mp4Clip *clip, const Mp4Options *o, unsigned char **bytes, size_t *size, Error *e) {
     *bytes = NULL, *size = 0;

@@ -32,7 +32,7 @@ typedef struct Mp4Options {
     Mp4Codec codec; /* MP4_AUTO: h264 in MP4, ffv1 in Matroska */
     int crf;        /* -1: 17 for h264, 0 for x264rgb; not for ffv1 */
     bool matroska;
-    const char *comment; /* UTF-8; NULL: none */
+    const char *comment;             /* UTF-8; NULL: none */
     const volatile int *interrupted; /* NULL: never */
 } Mp4Options;
 

@@ -51,8 +51,10 @@ bool rate_parse(const char *text, Rate *out) {
 }
 
 const char *rate_text(Rate r, char out[RATE_TEXT]) {
-    if (r.den == 1) snprintf(out, RATE_TEXT, "%d", r.num);
-    else snprintf(out, RATE_TEXT, "%d/%d", r.num, r.den);
+    if (r.den == 1)
+        snprintf(out, RATE_TEXT, "%d", r.num);
+    else
+        snprintf(out, RATE_TEXT, "%d/%d", r.num, r.den);
     return out;
 }
 

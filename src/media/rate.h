@@ -12,7 +12,9 @@
 #include <stdint.h>
 
 /* Frames a second, num / den in lowest terms; num 0: none given. */
-typedef struct Rate { int num, den; } Rate;
+typedef struct Rate {
+    int num, den;
+} Rate;
 
 enum { RATE_TEXT = 32 };
 
