@@ -169,6 +169,36 @@ works "a default name" clip -p x --seed 9
 is $? "TITLE-SEED.mp4"
 for f in $(left); do rm -rf "$f"; done
 
+# --- batch ---
+cat >jobs.jsonl <<'END'
+{"prompt": "a", "seed": 1, "output": "a.mp4", "frames": 5}
+{"prompt": "b", "seed": 2, "output": "b.mkv", "count": 2, "fps": "23.976"}
+{"prompt": "c", "seed": 3, "output": "c.mp4", "codec": "x264rgb", "seconds": 1}
+END
+works "a batch of clips" "$CLIPS" batch jobs.jsonl -m shapes --out o -q
+[ "$(ls o | grep -v journal | tr '\n' ' ')" = "a.mp4 b-1.mkv b-2.mkv c.mp4 " ]
+is $? "its files and nothing else: $(ls o | tr '\n' ' ')"
+for file in a.mp4 b-1.mkv b-2.mkv c.mp4; do works "verify o/$file" "$CLIPS" verify -q o/$file; done
+"$CLIPS" inspect o/c.mp4 >.out && grep -q '"frames":17,"fps":"16","codec":"x264rgb","crf":0' .out
+is $? "a job's own codec and length: $(grep -o '"frames.*crf":[0-9]*' .out)"
+works "the same alone" clip -p b --seed 3 --fps 23.976 -o b.mkv
+cmp -s b.mkv o/b-2.mkv
+is $? "the same bytes as alone"
+printf '{"prompt": "a", "output": "a.png"}\n' >one.jsonl
+refused 2 "a.png: expected .mp4 or .mkv: shapes makes clips" "a clip as a picture" "$CLIPS" batch one.jsonl -m shapes --out p -q
+printf '{"prompt": "a", "output": "a.mp4", "codec": "ffv1"}\n' >one.jsonl
+refused 2 "a.mp4: --codec ffv1: is written to .mkv" "ffv1 in MP4" "$CLIPS" batch one.jsonl -m shapes --out p -q
+printf '{"prompt": "a", "output": "a.mp4", "seed": 4}\n' >one.jsonl
+refused 2 "expected .png: tiny-flux makes pictures" "a picture as a clip" "$DITTO" batch one.jsonl -m "$MODEL" --out p -q
+CLIP_FAULT=error "$CLIPS" batch one.jsonl -m shapes --out p -q >.out 2>.err
+[ -e p/a.latents.safetensors ] && [ ! -e p/a.mp4 ] && cat .out .err | grep -q 'ditto decode p/a.latents.safetensors finishes the job'
+is $? "a failed decode: $(cat .out .err)"
+refused 2 "p/a.latents.safetensors: latents of an earlier run" "again" "$CLIPS" batch one.jsonl -m shapes --out p -q
+works "resumed" "$CLIPS" batch one.jsonl -m shapes --out p -q --resume
+[ -e p/a.mp4 ] && [ ! -e p/a.latents.safetensors ]
+is $? "resumed: $(ls p | tr '\n' ' ')"
+for f in $(left); do rm -rf "$f"; done
+
 # --- no room ---
 (ulimit -f 20; clip -p x --seed 5 -W 128 -H 128 --frames 41 --crf 0 -o x.mp4 >.out 2>.err)
 [ $? -eq 6 ] && grep -q '^ditto: x.mp4: cannot write: .*; all steps are done: ditto decode x.latents.safetensors ' .err
