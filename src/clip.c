@@ -52,3 +52,10 @@ const char *clip_rounded(const Job *job, char *out, size_t size) {
              rate_seconds(job->fps, job->frames));
     return out;
 }
+
+void clip_describe(const Job *job, FILE *out) {
+    char rate[RATE_TEXT], rounded[200];
+    fprintf(out, "clip           %d frames at %s a second, %g s\n", job->frames, rate_text(job->fps, rate),
+            rate_seconds(job->fps, job->frames));
+    if (clip_rounded(job, rounded, sizeof rounded)[0]) fprintf(out, "note           %s\n", rounded);
+}

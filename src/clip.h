@@ -20,5 +20,7 @@ typedef struct ClipRule {
 Status clip_resolve(const ClipRule *rule, const char *makes, Job *job, Error *e);
 /* "5 s at 16 frames a second are 80 frames; made are 81, 5.0625 s" into out when the time was rounded; else "". */
 const char *clip_rounded(const Job *resolved, char *out, size_t size);
+/* What --dry-run says of it. */
+void clip_describe(const Job *resolved, FILE *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* output.h - from what a pipeline made to its file or files, whatever their kind; and a clip's latents, kept beside the file until
- * it is there.
+/* output.h - from what a pipeline made to its file or files, whatever their kind; and a clip's latents, kept beside the file
+ * until it is there.
  *
  * Not the names (names.h), not the bytes (picture.h), not what is in the texts (meta.h). Prints nothing.
  * Easy to get wrong: latents are kept before the decode that may fail, so whether they can be is asked before any work. That
@@ -22,8 +22,8 @@ bool output_video(NamesKind kind, const OutputOptions *o, Mp4Options *video);
 /* The same into meta's codec and crf. */
 void output_describe(NamesKind kind, const OutputOptions *o, Meta *meta);
 
-/* Refuses, before anything is rendered, what could not be written later: a kind that the job does not make (clips: the model does;
- * title names it), codecs that are not there, sides they do not allow, latents of an earlier run that wait to be decoded. */
+/* Refuses, before anything is rendered, what could not be written later: a kind that the job does not make (clips: the model
+ * does; title names it), codecs that are not there, sides they do not allow, latents of an earlier run that wait to be decoded. */
 Status output_check(const char *path, NamesKind kind, bool clips, const char *title, const Job *resolved,
                     const OutputOptions *o, Error *e);
 /* Writes file k. What it wrote of a clip's frames before a failure is removed. meta without frame, codec and crf. */

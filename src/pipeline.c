@@ -378,13 +378,6 @@ Status pipeline_note_cut(Pipeline *p, const Job *job, FILE *out, Error *e) {
     return OK;
 }
 
-static void describe_clip(const Job *job, FILE *out) {
-    char rate[RATE_TEXT], rounded[200];
-    fprintf(out, "clip           %d frames at %s a second, %g s\n", job->frames, rate_text(job->fps, rate),
-            rate_seconds(job->fps, job->frames));
-    if (clip_rounded(job, rounded, sizeof rounded)[0]) fprintf(out, "note           %s\n", rounded);
-}
-
 Status pipeline_describe(Pipeline *p, const Job *job, FILE *out, Error *e) {
     Model *m = p->model;
     Prepared r;
@@ -395,7 +388,7 @@ Status pipeline_describe(Pipeline *p, const Job *job, FILE *out, Error *e) {
         fprintf(out, "model          %s (%s), %s on %s\n", pipeline_title(p), p->folder, dtype_name(m->dtype), p->device->name);
         fprintf(out, "picture        %d x %d, %d steps, seed %llu\n", job->width, job->height, job->steps,
                 (unsigned long long)job->seed);
-        if (m->ops->clip) describe_clip(job, out);
+        if (m->ops->clip) clip_describe(job, out);
         if (job->image)
             fprintf(out, "image          %s, %d x %d; strength %g: %d of %d steps run\n", job->image, job->image_width,
                     job->image_height, job->strength, job->steps - job->first_step, job->steps);
