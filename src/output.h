@@ -23,7 +23,8 @@ bool output_video(NamesKind kind, const OutputOptions *o, Mp4Options *video);
 void output_describe(NamesKind kind, const OutputOptions *o, Meta *meta);
 
 /* Refuses, before anything is rendered, what could not be written later: a kind that the job does not make (clips: the model
- * does; title names it), codecs that are not there, sides they do not allow, latents of an earlier run that wait to be decoded. */
+ * does; title names it), codecs that are not there, sides they do not allow, latents of an earlier run that wait for their
+ * decode. */
 Status output_check(const char *path, NamesKind kind, bool clips, const char *title, const Job *resolved,
                     const OutputOptions *o, Error *e);
 /* Writes file k. What it wrote of a clip's frames before a failure is removed. meta without frame, codec and crf. */
