@@ -110,7 +110,7 @@ __device__ inline void produce(Source &s, const Shape &p, uint32_t stage) {
 template <int CHUNKS>
 __global__ void __launch_bounds__(THREADS, 1)
     k_attention_wide(__nv_bfloat16 *o, int64_t o_token, int64_t o_head, View q, View k, View v, Shape p) {
-    extern __shared__ char memory[];
+    extern __shared__ __align__(16) char memory[];
     const int q_pitch = p.e * 2 + PAD;
     char *probabilities = memory + QUERIES * q_pitch;
     float *part_max = (float *)(probabilities + P_BYTES), *part_sum = part_max + PART;

@@ -61,7 +61,8 @@ typedef struct QkNormRopeHead { Tensor yq, yk, q, k, wq, wk, cos, sin; float eps
  * being what a convolution has left to its reader (CONV_RAW); absent: x' = x. PyTorch's CUDA kernels keep eps and the
  * statistics in the input's dtype and then fold them in f32 (group_norm_kernel.cu: RowwiseMoments, ComputeFusedParams):
  *   m = r(mean), s = r(1 / sqrt(var + r(eps))), p = s * w, q = fmaf(-p, m, b); y = r(fmaf(p, x', q))
- * w, b [C] of x's dtype. groupnorm_silu (same args): y = r(silu(r(fmaf(p, x', q)))). The order of the sums is free. */
+ * w, b [C] of x's dtype. groupnorm_silu (same args): y = r(silu(r(fmaf(p, x', q)))). The order of the sums
+ * is free; the CUDA reference in BF16 gives the m and s of PyTorch's (groupnorm_exact.cuh). */
 typedef struct GroupNorm { Tensor y, x, w, b, bias; float eps; int32_t groups; } GroupNorm;
 
 #endif
