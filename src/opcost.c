@@ -48,6 +48,11 @@ double opcost_flops(OpId op, const void *args) {
         const AttentionEager *a = args;
         return attention_flops(&a->q, &a->k, a->mask == MASK_CAUSAL);
     }
+    case OP_linear_attention: { /* the state and what it gives, a head */
+        const LinearAttention *a = args;
+        return 4 * (double)tensor_numel(a->o) * (double)a->o.shape[2];
+    }
+    case OP_dwconv3_glu: return 18 * 2 * (double)tensor_numel(t[0]); /* nine taps for both halves */
     case OP_self_attention: { /* four products [T,C] by [C,C], and all pixels with all */
         double rows = (double)t[0].shape[0], width = (double)t[0].shape[1];
         return 8 * rows * width * width + 4 * rows * rows * width;

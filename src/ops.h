@@ -15,6 +15,7 @@
 #include "kernels/conv.h"
 #include "kernels/elementwise.h"
 #include "kernels/linear.h"
+#include "kernels/linear_attention.h"
 #include "kernels/move.h"
 #include "kernels/norm.h"
 
@@ -44,7 +45,7 @@ extern "C" {
     X(rmsnorm_scale, RmsNormScale, 1, 3, 0, 1, EXACT)                                                    \
     X(residual_norm, ResidualNorm, 1, 4, 0, 1, EXACT)                                                    \
     X(qk_norm_rope_head, QkNormRopeHead, 2, 6, 0, 3, EXACT)                                              \
-    X(attention, Attention, 1, 3, 0, 2, BOUNDED)                                                         \
+    X(attention, Attention, 1, 4, 0, 2, BOUNDED)                                                         \
     X(attention_eager, AttentionEager, 1, 4, 0, 4, BOUNDED)                                              \
     X(time_embed, TimeEmbed, 1, 1, 0, 1, EXACT)                                                          \
     X(cfg_combine, CfgCombine, 1, 3, 0, 0, EXACT)                                                        \
@@ -65,7 +66,11 @@ extern "C" {
     X(groupnorm_silu, GroupNorm, 1, 4, 0, 2, BOUNDED)                                                    \
     X(residual_norm_scale, ResidualNormScale, 2, 6, 0, 1, EXACT)                                         \
     X(modulate, Modulate, 1, 3, 0, 0, EXACT)                                                             \
-    X(residual_gate_ln_modulate, ResidualGateLnModulate, 2, 5, 0, 1, EXACT)
+    X(residual_gate_ln_modulate, ResidualGateLnModulate, 2, 5, 0, 1, EXACT)                              \
+    X(linear_silu, Linear, 1, 1, 1, 1, BOUNDED)                                                          \
+    X(norm_relu_rope, NormReluRope, 2, 4, 0, 1, EXACT)                                                   \
+    X(linear_attention, LinearAttention, 1, 5, 0, 1, BOUNDED)                                            \
+    X(dwconv3_glu, Dwconv3Glu, 1, 1, 1, 0, EXACT)
 
 typedef enum OpId {
 #define X(name, args, no, ni, nw, ns, promise) OP_##name,

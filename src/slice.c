@@ -9,6 +9,9 @@ bool slice_rowwise(OpId op) {
     case OP_linear_many:
     case OP_linear_gelu:
     case OP_linear_many_gelu:
+    case OP_linear_silu:
+    case OP_norm_relu_rope:
+    case OP_dwconv3_glu: /* rows are frames */
     case OP_act:
     case OP_act_mul:
     case OP_add:

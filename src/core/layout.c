@@ -20,13 +20,16 @@ static Tensor source(const WeightFiles *f, const BindRow *r, int at) {
     Tensor t;
     weights_at(f, at, NULL, &t, NULL);
     if (r->transform == BIND_SQUEEZE) t = weights_squeezed(t);
+    if (r->transform == BIND_FRAME_OHWI) t = tensor_view(t, t.shape[0], t.shape[1], t.shape[3], t.shape[4]);
     return tensor_slice(t, 0, r->row_start, r->shape[0]);
 }
+
+static bool channels_last(Transform t) { return t == BIND_OIHW_OHWI || t == BIND_FRAME_OHWI; }
 
 /* Contiguous tensor without an address: the shape after the transform. */
 static Tensor destination(Tensor src, Transform transform, DType compute) {
     Tensor t = tensor_make(NULL, compute, src.rank, src.shape);
-    if (transform != BIND_OIHW_OHWI) return t;
+    if (!channels_last(transform)) return t;
     for (int d = 1; d + 1 < t.rank; d++) t.shape[d] = src.shape[d + 1];
     t.shape[t.rank - 1] = src.shape[1];
     return tensor_make(NULL, compute, t.rank, t.shape);
@@ -143,7 +146,7 @@ static void widen(const LayoutItem *item, int64_t at, int64_t n, float *out) {
     const char *data = item->src.data;
     size_t size = dtype_size(item->src.dtype);
     int64_t count = tensor_numel(item->src), half = 0;
-    if (item->transform == BIND_OIHW_OHWI) {
+    if (channels_last(item->transform)) {
         int64_t row = count / item->src.shape[0], in = item->src.shape[1], area = row / in;
         for (int64_t i = 0; i < n; i++) {
             int64_t o = (at + i) / row, r = (at + i) % row; /* r = pixel * in + channel */

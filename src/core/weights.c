@@ -115,7 +115,8 @@ static bool shape_fits(const BindRow *r, Tensor t) {
     if (r->transform == BIND_SQUEEZE) t = weights_squeezed(t), want = weights_squeezed(want);
     return tensor_same_shape(t, want) && r->row_start >= 0 && r->row_start <= want.shape[0] - r->shape[0] &&
            !(r->transform == BIND_SWAP_HALVES && r->shape[0] % 2) &&
-           !(r->transform == BIND_OIHW_OHWI && r->rank < 3);
+           !(r->transform == BIND_OIHW_OHWI && r->rank < 3) &&
+           !(r->transform == BIND_FRAME_OHWI && (r->rank != 5 || r->shape[2] != 1));
 }
 
 static bool ignored(const char *name, const char *const *ignore) {

@@ -37,6 +37,7 @@ typedef struct Weight {
 typedef enum Transform {
     BIND_PLAIN,       /* as stored */
     BIND_OIHW_OHWI,   /* convolution weight to channels last */
+    BIND_FRAME_OHWI,  /* the same of a 3-D convolution over single frames: [O,I,1,H,W] to [O,H,W,I] */
     BIND_SWAP_HALVES, /* rows [N/2..N) first */
     BIND_PLUS_ONE,    /* Gemma norms: 1 + w, in f32, before rounding to the compute dtype */
     BIND_SQUEEZE,     /* trailing 1x1 of an attention convolution [N,K,1,1] dropped */

@@ -104,7 +104,7 @@ static void row_round(float *v, int64_t n) {
     for (int64_t i = 0; i < n; i++) v[i] = bf16_round(v[i]);
 }
 
-static void flash_unit(const Plan *p, const Attention *a, int64_t head, int64_t q0, char *scratch) {
+static void flash_unit(const Plan *p, const Attention *a, const float *bias, int64_t head, int64_t q0, char *scratch) {
     float *q_buffer = (float *)(void *)(scratch + p->q), *kv = (float *)(void *)(scratch + p->kv);
     float *s = (float *)(void *)(scratch + p->scores), *out = (float *)(void *)(scratch + p->out);
     float *max = (float *)(void *)(scratch + p->max), *sum = (float *)(void *)(scratch + p->sum);
@@ -122,6 +122,8 @@ static void flash_unit(const Plan *p, const Attention *a, int64_t head, int64_t 
             float *row = s + i * m;
             if (causal)
                 for (int64_t j = gemm_max(q0 + i + 1 - k0, 0); j < m; j++) row[j] = -INFINITY;
+            if (bias)
+                for (int64_t j = 0; j < m; j++) row[j] += bias[k0 + j];
             float block = row_max(row, m), top = block > max[i] ? block : max[i];
             float finite = top == -INFINITY ? 0 : top; /* nothing seen yet: exp(-inf - 0) is the 0 wanted */
             float keep = exp_f32(max[i] - finite);
@@ -140,16 +142,29 @@ static void flash_unit(const Plan *p, const Attention *a, int64_t head, int64_t 
     }
 }
 
+static Status check_bias(Exec *x, const Attention *a) {
+    const Tensor *b = &a->bias;
+    if (!b->rank || (b->rank == 1 && b->shape[0] == a->k.shape[0] && b->stride[0] == 1 && b->dtype == a->q.dtype &&
+                     a->mask == MASK_NONE))
+        return OK;
+    return fail(x->error, ERR_MODEL, "attention: bias must be one row [%lld] of the dtype of q, without another mask",
+                (long long)a->k.shape[0]);
+}
+
 static Status attention(Exec *x, const void *args) {
     const Attention *a = args;
     TRY(check(x, OP_attention, a->o, a->q, a->k, a->v));
+    TRY(check_bias(x, a));
     Plan p = plan(a->q, a->k, false);
-    char *scratch = arena_push(x->scratch, p.per_thread * (size_t)p.threads);
+    size_t total = p.per_thread * (size_t)p.threads, at = a->bias.rank ? gemm_piece(&total, p.tk) : 0;
+    char *scratch = arena_push(x->scratch, total);
     if (!scratch) return fail(x->error, ERR_MEMORY, "attention: no scratch");
+    float *bias = a->bias.rank ? (float *)(void *)(scratch + at) : NULL;
+    if (bias) gemm_widen(bias, a->bias.data, a->bias.dtype, F32, p.tk);
     int64_t units = p.heads * p.blocks;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(p.threads)
     for (int64_t u = 0; u < units; u++) /* last queries first: under a causal mask they are the longest */
-        flash_unit(&p, a, u / p.blocks, (p.blocks - 1 - u % p.blocks) * p.block_q,
+        flash_unit(&p, a, bias, u / p.blocks, (p.blocks - 1 - u % p.blocks) * p.block_q,
                    scratch + p.per_thread * (size_t)gemm_thread());
     return OK;
 }
@@ -158,7 +173,9 @@ static size_t attention_scratch(const Exec *x, const void *args) {
     const Attention *a = args;
     (void)x;
     Plan p = plan(a->q, a->k, false);
-    return p.per_thread * (size_t)p.threads;
+    size_t total = p.per_thread * (size_t)p.threads;
+    if (a->bias.rank) gemm_piece(&total, p.tk);
+    return total;
 }
 
 static void row_tanh(float *v, int64_t n, const uint16_t *table) {

@@ -7,12 +7,13 @@
 #ifdef HAVE_CUDA
 
 typedef enum AttentionGraph {
-    ATTENTION_UNIFIED,   /* one SDPA node: no mask, equal head counts, cuDNN 9.13.1 and newer */
+    ATTENTION_UNIFIED,   /* one SDPA node: no mask, no bias, equal head counts, cuDNN 9.13.1 and newer */
     ATTENTION_COMPOSITE, /* products, softmax and mask as nodes; the matcher needs the log-sum-exp among them */
 } AttentionGraph;
 
 /* Ids of the graph's real tensors and by-value scalars. */
-enum { ATTENTION_ID_Q = 1, ATTENTION_ID_K, ATTENTION_ID_V, ATTENTION_ID_O, ATTENTION_ID_SCALE, ATTENTION_ID_LOW };
+enum { ATTENTION_ID_Q = 1, ATTENTION_ID_K, ATTENTION_ID_V, ATTENTION_ID_O, ATTENTION_ID_SCALE, ATTENTION_ID_LOW,
+       ATTENTION_ID_BIAS };
 
 /* Adds a's graph to g; failures stay in g. */
 void attention_cuda_graph(CudaDnn *g, const Attention *a, AttentionGraph form);

@@ -22,4 +22,13 @@ typedef struct Conv2d {
     int32_t stride, pad_top, pad_left, pad_bottom, pad_right, form;
 } Conv2d;
 
+/* The depthwise half of a gated convolution, frame by frame: x [F,Y,X,2C], weight [2C,3,3,1] with bias [2C], y [F,Y,X,C]
+ *   d = r(r(sum) + bias), y = r(d[..C] * r(silu(d[C..])))
+ * where sum is one f32 fma a tap from 0, rows first, taps outside the frame left out (PyTorch's depthwise kernel on CUDA).
+ * silu as in act (elementwise.h). Promise EXACT. y aliases nothing. */
+typedef struct Dwconv3Glu {
+    Tensor y, x;
+    const struct Weight *w;
+} Dwconv3Glu;
+
 #endif

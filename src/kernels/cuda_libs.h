@@ -24,7 +24,8 @@ extern "C" {
     X(cublasGetVersion_v2)                                                                               \
     X(cublasGetStatusName)                                                                               \
     X(cublasGemmEx)                                                                                      \
-    X(cublasGemmStridedBatchedEx)
+    X(cublasGemmStridedBatchedEx)                                                                        \
+    X(cublasSgemmStridedBatched)
 #define CUDA_LIBS_LT(X)                                                                                  \
     X(cublasLtCreate)                                                                                    \
     X(cublasLtDestroy)                                                                                   \

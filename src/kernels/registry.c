@@ -19,6 +19,8 @@ void ops_cpu(Ops *ops) {
     ops_append(ops, GROUPNORM_CPU, GROUPNORM_CPU_COUNT);
     ops_append(ops, SELF_ATTENTION_CPU, SELF_ATTENTION_CPU_COUNT);
     ops_append(ops, CHAIN_CPU, CHAIN_CPU_COUNT);
+    ops_append(ops, LINEAR_ATTENTION_CPU, LINEAR_ATTENTION_CPU_COUNT);
+    ops_append(ops, DWCONV_CPU, DWCONV_CPU_COUNT);
 }
 
 size_t ops_cpu_resident(void) {
@@ -79,6 +81,9 @@ void ops_cuda(Ops *ops) {
     ops_append(ops, CONV_CUDA, CONV_CUDA_COUNT);
     ops_append(ops, GROUPNORM_CUDA, GROUPNORM_CUDA_COUNT);
     ops_append(ops, SELF_ATTENTION_CUDA, SELF_ATTENTION_CUDA_COUNT);
+    ops_append(ops, NORM_RELU_ROPE_CUDA, NORM_RELU_ROPE_CUDA_COUNT);
+    ops_append(ops, LINEAR_ATTENTION_CUDA, LINEAR_ATTENTION_CUDA_COUNT);
+    ops_append(ops, DWCONV_CUDA, DWCONV_CUDA_COUNT);
     ops_append(ops, NORM_MEAN_CUDA, NORM_MEAN_CUDA_COUNT);
     ops_append(ops, GUIDANCE_CUDA, GUIDANCE_CUDA_COUNT);
     ops->row_bits = true;

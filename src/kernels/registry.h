@@ -48,6 +48,10 @@ extern const Impl GROUPNORM_CPU[];
 extern const int GROUPNORM_CPU_COUNT;
 extern const Impl SELF_ATTENTION_CPU[];
 extern const int SELF_ATTENTION_CPU_COUNT;
+extern const Impl LINEAR_ATTENTION_CPU[];
+extern const int LINEAR_ATTENTION_CPU_COUNT;
+extern const Impl DWCONV_CPU[];
+extern const int DWCONV_CPU_COUNT;
 
 #ifdef HAVE_CUDA
 extern const Family FAMILIES_CUDA[];
@@ -74,6 +78,12 @@ extern const Impl GROUPNORM_CUDA[];
 extern const int GROUPNORM_CUDA_COUNT;
 extern const Impl SELF_ATTENTION_CUDA[];
 extern const int SELF_ATTENTION_CUDA_COUNT;
+extern const Impl NORM_RELU_ROPE_CUDA[];
+extern const int NORM_RELU_ROPE_CUDA_COUNT;
+extern const Impl LINEAR_ATTENTION_CUDA[];
+extern const int LINEAR_ATTENTION_CUDA_COUNT;
+extern const Impl DWCONV_CUDA[];
+extern const int DWCONV_CUDA_COUNT;
 extern const Impl VAE_KL_REWRITE_CUDA[];
 extern const Impl NORM_MEAN_CUDA[];
 extern const int NORM_MEAN_CUDA_COUNT;
