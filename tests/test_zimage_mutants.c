@@ -246,7 +246,7 @@ static Status not_causal(Exec *x, const void *args) {
 }
 static Status flash(Exec *x, const void *args) { /* scores and probabilities as SDPA keeps them */
     const AttentionEager *a = args;
-    return call(x, OP_attention, &(Attention){a->o, a->q, a->k, a->v, a->scale, a->mask});
+    return call(x, OP_attention, &(Attention){.o = a->o, .q = a->q, .k = a->k, .v = a->v, .scale = a->scale, .mask = a->mask});
 }
 static Status rms_once(Exec *x, const void *args) {
     RmsNorm a = *(const RmsNorm *)args;

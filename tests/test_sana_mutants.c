@@ -1,0 +1,431 @@
+/* test_sana_mutants.c - do the goldens of SANA-Video's transformer notice? As test_zimage_mutants.c: every tensor perturbed by
+ * 10 % of its rms, tensors and their rows exchanged, configs changed (f32), and ops with one rounding or step wrong (bf16,
+ * blocks fed with the reference's input). Each fault must raise some stage above its limit and at least tenfold.
+ *
+ * Easy to get wrong: the norms of cross attention's q and k may be exchanged (their weights only meet as a product). */
+#include "expect.h"
+#include "golden_sana.h"
+
+#include <omp.h>
+
+typedef struct Bench {
+    Golden g;
+    char folder[500], model[600], clean[600];
+    GoldenStage stage[2][GOLDEN_STAGES]; /* by dtype (F32, BF16), without a fault */
+    int count[2];
+} Bench;
+
+static Status measure(Bench *b, const char *model, bool bf16) {
+    b->g.stages = 0, b->g.worst = 0;
+    return golden_sana(&b->g, model, bf16 ? BF16 : F32, &(SanaRun){.clean = 0});
+}
+
+static void judge(const Bench *b, bool bf16, const char *what) {
+    double best = -1, got = 0, was = 0;
+    for (int i = 0; i < b->g.stages; i++)
+        for (int k = 0; k < b->count[bf16]; k++) {
+            const GoldenStage *now = &b->g.stage[i], *before = &b->stage[bf16][k];
+            double factor = now->metric <= 1 ? 0 : before->metric > 0 ? now->metric / before->metric : INFINITY;
+            if (strcmp(now->name, before->name) || factor < best) continue;
+            best = factor, got = now->metric, was = before->metric;
+        }
+    expect_at(best >= 10, what, "sana_video", 0);
+    if (best < 10 || getenv("GOLDEN_VERBOSE")) printf("%s: metric %.3g, without the fault %.3g\n", what, got, was);
+}
+
+/* --- the checkpoint --- */
+
+static void put_back(const Bench *b, const char *file) {
+    char from[1200], to[1200], *bytes;
+    size_t size;
+    Error e = {0};
+    snprintf(from, sizeof from, "%s/%s", b->clean, file);
+    snprintf(to, sizeof to, "%s/%s", b->model, file);
+    if (file_read(from, &bytes, &size, &e) != OK) mutate_stop(from, e.text);
+    mutate_write(to, bytes, size);
+    free(bytes);
+}
+
+static void tensor_fault(Bench *b, const char *a, const char *other, int64_t i, int64_t j, int64_t n) {
+    MutateFile m = {0};
+    char what[300];
+    snprintf(what, sizeof what, "%s %s %lld %lld", a, other ? other : n ? "rows exchanged" : "perturbed", (long long)i,
+             (long long)j);
+    mutate_open(&m, b->model, SANA_FILE);
+    if (other) mutate_swap(&m, a, other);
+    else if (n) mutate_swap_rows(&m, a, i, j, n);
+    else mutate_perturb(&m, a);
+    mutate_save(&m);
+    Status s = measure(b, b->model, false);
+    if (s != OK) printf("%s: %s\n", what, b->g.error.text);
+    expect_at(s == OK, what, "must run", 0);
+    judge(b, false, what);
+    put_back(b, SANA_FILE);
+}
+
+static void every_tensor(Bench *b) {
+    MutateFile m = {0};
+    mutate_open(&m, b->clean, SANA_FILE);
+    for (int i = 0; i < m.st.count; i++) tensor_fault(b, m.st.entry[i].name, NULL, 0, 0, 0);
+    expect(m.st.count == 16 + 2 * 24);
+    safetensors_close(&m.st);
+    free(m.bytes);
+}
+
+static void exchanged(Bench *b) {
+#define L "transformer_blocks.0."
+#define R "transformer_blocks.1."
+    static const char *const SWAPS[][2] = {
+        {L "attn1.to_q.weight", L "attn1.to_k.weight"},   {L "attn1.to_k.weight", L "attn1.to_v.weight"},
+        {L "attn1.to_v.weight", L "attn1.to_out.0.weight"}, {L "attn1.norm_q.weight", L "attn1.norm_k.weight"},
+        {L "attn2.to_q.weight", L "attn2.to_k.weight"},   {L "attn2.to_k.weight", L "attn2.to_v.weight"},
+        {L "attn1.to_q.weight", L "attn2.to_q.weight"},
+        {L "scale_shift_table", R "scale_shift_table"},   {L "ff.conv_depth.weight", R "ff.conv_depth.weight"},
+        {L "attn2.to_k.bias", L "attn2.to_v.bias"},
+    };
+    for (size_t i = 0; i < sizeof SWAPS / sizeof *SWAPS; i++) tensor_fault(b, SWAPS[i][0], SWAPS[i][1], 0, 0, 0);
+    for (int64_t i = 0; i < 6; i++) /* shift, scale, gate, twice */
+        for (int64_t j = i + 1; j < 6; j++) {
+            tensor_fault(b, L "scale_shift_table", NULL, i, j, 1);
+            tensor_fault(b, "time_embed.linear.weight", NULL, 32 * i, 32 * j, 32);
+        }
+    tensor_fault(b, "scale_shift_table", NULL, 0, 1, 1);
+    tensor_fault(b, L "ff.conv_inverted.weight", NULL, 0, 83, 83); /* halves of the gated convolution */
+    tensor_fault(b, L "ff.conv_depth.weight", NULL, 0, 83, 83);
+    tensor_fault(b, L "ff.conv_depth.bias", NULL, 0, 83, 83);
+    tensor_fault(b, L "attn2.norm_q.weight", NULL, 0, 16, 16); /* a norm of heads, not of rows */
+    tensor_fault(b, "proj_out.weight", NULL, 0, 6, 6);         /* the channel is fastest */
+#undef L
+#undef R
+}
+
+static void configs(Bench *b) {
+    static const struct { const char *key, *value, *refusal; } FAULTS[] = {
+        {"norm_eps", "0.01", NULL},
+        {"caption_channels", "21", "caption_projection"},
+        {"num_layers", "1", "transformer_blocks.1"},
+        {"mlp_ratio", "2.5", "ff.conv_inverted"},
+        {"in_channels", "7", "out_channels"},
+    };
+    for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
+        mutate_json(b->model, "config.json", FAULTS[i].key, FAULTS[i].value);
+        Status s = measure(b, b->model, false);
+        if (FAULTS[i].refusal) {
+            expect_at(s == ERR_MODEL && strstr(b->g.error.text, FAULTS[i].refusal), FAULTS[i].key, b->g.error.text, 0);
+        } else {
+            expect_at(s == OK, FAULTS[i].key, b->g.error.text, 0);
+            judge(b, false, FAULTS[i].key);
+        }
+        put_back(b, "config.json");
+    }
+    mutate_json(b->model, "config.json", "attention_head_dim", "8"); /* other axes: 4 heads of 8 */
+    mutate_json(b->model, "config.json", "num_attention_heads", "4");
+    expect_at(measure(b, b->model, false) == OK, "4 heads of 8", b->g.error.text, 0);
+    judge(b, false, "4 heads of 8");
+    put_back(b, "config.json");
+    mutate_json(b->model, "config.json", "cross_attention_head_dim", "8");
+    mutate_json(b->model, "config.json", "num_cross_attention_heads", "4");
+    expect_at(measure(b, b->model, false) == OK, "4 cross heads of 8", b->g.error.text, 0);
+    judge(b, false, "4 cross heads of 8");
+    put_back(b, "config.json");
+}
+
+/* --- ops --- */
+
+static Ops truth; /* the table without faults; lint: allow-static (test program) */
+
+static Status call(Exec *x, OpId op, const void *args) { return truth.impl[op][0]->run(x, args); }
+
+static float get(Tensor t, int64_t row, int64_t j) {
+    uint16_t h;
+    int64_t at = t.rank == 1 ? j * t.stride[0] : row * t.stride[0] + j;
+    if (t.dtype == F32) {
+        float f;
+        return memcpy(&f, (char *)t.data + at * 4, 4), f;
+    }
+    memcpy(&h, (char *)t.data + at * 2, 2);
+    return bf16_to_f32(h);
+}
+
+static void set(Tensor t, int64_t row, int64_t j, float v) {
+    uint16_t h = bf16_from_f32(v);
+    memcpy((char *)t.data + (row * t.stride[0] + j) * 2, &h, 2);
+}
+
+/* Of norm_relu_rope: what is left out or done otherwise. */
+enum { NO_RELU = 1, RELU_LAST = 2, NORM_ONCE = 4, HALVES = 8, AXES = 16, EACH_HEAD = 32, ROTATED = 64, EPS = 128 };
+
+static Status turn(const NormReluRope *a, int how) {
+    int64_t d = a->x.shape[1], half = a->cos.shape[1], e = 2 * half;
+    float v[512];
+    for (int64_t t = 0; t < a->x.shape[0]; t++) {
+        for (int64_t j = 0; j < d; j++) {
+            double sum = 0;
+            int64_t first = how & EACH_HEAD ? j / e * e : 0, n = how & EACH_HEAD ? e : d;
+            for (int64_t i = first; i < first + n; i++) sum += (double)get(a->x, t, i) * (double)get(a->x, t, i);
+            v[j] = get(a->x, t, j) * (float)(1 / sqrt(sum / (double)n + (how & EPS ? 1e-2 : (double)a->eps)));
+            if (!(how & NORM_ONCE)) v[j] = bf16_round(v[j]);
+            v[j] = bf16_round(v[j] * get(a->w, 0, j));
+            if (!(how & (NO_RELU | RELU_LAST)) && v[j] < 0) v[j] = 0;
+        }
+        for (int64_t j = 0; j < d; j++) set(a->y, t, j, how & RELU_LAST && v[j] < 0 ? 0 : v[j]);
+        for (int64_t h = 0; h < d; h += e)
+            for (int64_t i = 0; i < half; i++) {
+                int64_t p = how & HALVES ? i : 2 * i, q = how & HALVES ? i + half : 2 * i + 1;
+                int64_t k = how & AXES && i >= half - 4 ? half - 4 + (i - (half - 4) + 2) % 4 : i; /* rows and columns: 2 pairs each */
+                float c = get(a->cos, t, k), s = get(a->sin, t, k), x0 = v[h + p], x1 = v[h + q];
+                float y0 = x0 * c - x1 * s, y1 = x1 * c + x0 * s;
+                if (how & RELU_LAST) y0 = y0 > 0 ? y0 : 0, y1 = y1 > 0 ? y1 : 0;
+                set(a->yr, t, h + p, y0), set(a->yr, t, h + q, y1);
+                if (how & ROTATED) set(a->y, t, h + p, fmaxf(y0, 0)), set(a->y, t, h + q, fmaxf(y1, 0));
+            }
+    }
+    return OK;
+}
+#define TURN(name, how) static Status name(Exec *x, const void *a) { return (void)x, turn(a, how); }
+TURN(turn_right, 0)
+TURN(no_relu, NO_RELU)
+TURN(relu_last, RELU_LAST)
+TURN(norm_once, NORM_ONCE)
+TURN(halves, HALVES)
+TURN(axes, AXES)
+TURN(each_head, EACH_HEAD)
+TURN(rotated, ROTATED)
+TURN(norm_eps, EPS)
+
+/* Of linear_attention: roundings of the normaliser kept or left out. */
+enum { SUM = 1, DOT = 2, INVERSE = 4, U_ROUNDED = 8, STATE_ROUNDED = 16, NO_LAST = 32, TRANSPOSED = 64 };
+
+static float keep(float v, int how, int bit) { return how & bit ? v : bf16_round(v); }
+
+static Status attend(const LinearAttention *a, int how) {
+    int64_t tokens = a->q.shape[0], e = a->q.shape[2];
+    for (int64_t h = 0; h < a->q.shape[1]; h++) {
+        Tensor part[6];
+        for (int i = 0; i < 6; i++) {
+            Tensor t = (&a->o)[i];
+            part[i] = tensor_slice(t, 1, h, 1);
+            part[i] = (Tensor){.data = part[i].data, .dtype = t.dtype, .rank = 2, .shape = {tokens, e}, .stride = {t.stride[0], 1}};
+        }
+        float n[64], state[64][64];
+        for (int64_t j = 0; j < e; j++) {
+            double sum = 0;
+            for (int64_t t = 0; t < tokens - !!(how & NO_LAST); t++) sum += (double)get(part[2], t, j);
+            n[j] = keep((float)sum, how, SUM);
+            for (int64_t i = 0; i < e; i++) {
+                double s = 0;
+                for (int64_t t = 0; t < tokens - !!(how & NO_LAST); t++) s += (double)get(part[5], t, i) * (double)get(part[4], t, j);
+                state[i][j] = how & STATE_ROUNDED ? bf16_round((float)s) : (float)s;
+            }
+        }
+        for (int64_t t = 0; t < tokens; t++) {
+            double dot = 0;
+            for (int64_t j = 0; j < e; j++) dot += (double)n[j] * (double)get(part[1], t, j);
+            float d = keep((float)dot, how, DOT), z = keep(1 / keep(d + a->eps, how, DOT), how, INVERSE);
+            for (int64_t i = 0; i < e; i++) {
+                double u = 0;
+                for (int64_t j = 0; j < e; j++) u += (double)(how & TRANSPOSED ? state[j][i] : state[i][j]) * (double)get(part[3], t, j);
+                set(part[0], t, i, (how & U_ROUNDED ? bf16_round((float)u) : (float)u) * z);
+            }
+        }
+    }
+    return OK;
+}
+#define ATTEND(name, how) static Status name(Exec *x, const void *a) { return (void)x, attend(a, how); }
+ATTEND(attend_right, 0)
+ATTEND(sum_kept, SUM)
+ATTEND(dot_kept, DOT)
+ATTEND(inverse_kept, INVERSE)
+ATTEND(u_rounded, U_ROUNDED)
+ATTEND(state_rounded, STATE_ROUNDED)
+ATTEND(no_last, NO_LAST)
+ATTEND(state_transposed, TRANSPOSED)
+
+static Status bias_fused(Exec *x, const void *args) {
+    Linear a = *(const Linear *)args;
+    a.bias_mode = BIAS_FUSED;
+    return call(x, OP_linear, &a);
+}
+static Status silu_bias_fused(Exec *x, const void *args) {
+    Linear a = *(const Linear *)args;
+    a.bias_mode = BIAS_FUSED;
+    return call(x, OP_linear_silu, &a);
+}
+static Status silu_missing(Exec *x, const void *args) { return call(x, OP_linear, args); }
+
+/* Of dwconv3_glu. */
+enum { GATE_FIRST = 1, BIAS_INSIDE = 2, SILU_KEPT = 4, SHIFTED = 8, NO_SILU = 16 };
+
+static Status depth(const Dwconv3Glu *a, int how) {
+    int64_t ch = a->y.shape[3], hh = a->x.shape[1], ww = a->x.shape[2];
+    for (int64_t i = 0; i < tensor_numel(a->y); i++) {
+        int64_t c = i % ch, x = i / ch % ww, y = i / ch / ww % hh, f = i / ch / ww / hh;
+        float d[2];
+        for (int half = 0; half < 2; half++) {
+            int64_t k = (half ^ (how & GATE_FIRST)) * ch + c;
+            float sum = 0;
+            for (int64_t ky = 0; ky < 3; ky++)
+                for (int64_t kx = 0; kx < 3; kx++) {
+                    int64_t iy = y + ky - 1, ix = x + kx - (how & SHIFTED ? 0 : 1);
+                    uint16_t h;
+                    if (iy < 0 || iy >= hh || ix < 0 || ix >= ww) continue;
+                    memcpy(&h, (uint16_t *)a->x.data + ((f * hh + iy) * ww + ix) * 2 * ch + k, 2);
+                    sum = fmaf(bf16_to_f32(h), get(tensor_view(a->w->w, 2 * ch, 9), k, ky * 3 + kx), sum);
+                }
+            d[half] = bf16_round(keep(sum, how, BIAS_INSIDE) + get(a->w->bias, 0, k));
+        }
+        float s = how & NO_SILU ? d[1] : keep(d[1] / (1 + expf(-d[1])), how, SILU_KEPT);
+        set(tensor_view(a->y, 1, tensor_numel(a->y)), 0, i, d[0] * s);
+    }
+    return OK;
+}
+#define DEPTH(name, how) static Status name(Exec *x, const void *a) { return (void)x, depth(a, how); }
+DEPTH(depth_right, 0)
+DEPTH(gate_first, GATE_FIRST)
+DEPTH(bias_inside, BIAS_INSIDE)
+DEPTH(silu_kept, SILU_KEPT)
+DEPTH(shifted, SHIFTED)
+DEPTH(no_silu, NO_SILU)
+
+static Status no_mask(Exec *x, const void *args) {
+    Attention a = *(const Attention *)args;
+    a.bias = (Tensor){0};
+    return call(x, OP_attention, &a);
+}
+static Status mask_short(Exec *x, const void *args) { /* one real key less */
+    Attention a = *(const Attention *)args;
+    a.k = tensor_slice(a.k, 0, 0, SANA_REAL - 1), a.v = tensor_slice(a.v, 0, 0, SANA_REAL - 1), a.bias = (Tensor){0};
+    return call(x, OP_attention, &a);
+}
+static Status mask_long(Exec *x, const void *args) { /* one more */
+    Attention a = *(const Attention *)args;
+    a.k = tensor_slice(a.k, 0, 0, SANA_REAL + 1), a.v = tensor_slice(a.v, 0, 0, SANA_REAL + 1), a.bias = (Tensor){0};
+    return call(x, OP_attention, &a);
+}
+
+/* The temporal convolution stands out by its kernel. */
+static bool temporal(const Conv2d *a) { return a->w->w.shape[1] == 3 && a->w->w.shape[2] == 1; }
+static Status late(Exec *x, const void *args) { /* a frame off */
+    Conv2d a = *(const Conv2d *)args;
+    if (temporal(&a)) a.pad_top = 0, a.pad_bottom = 2;
+    return call(x, OP_conv2d, &a);
+}
+static Status causal(Exec *x, const void *args) {
+    Conv2d a = *(const Conv2d *)args;
+    if (temporal(&a)) a.pad_top = 2, a.pad_bottom = 0;
+    return call(x, OP_conv2d, &a);
+}
+static Status no_skip(Exec *x, const void *args) {
+    Conv2d a = *(const Conv2d *)args;
+    a.skip = (Tensor){0};
+    return call(x, OP_conv2d, &a);
+}
+static Status no_gate(Exec *x, const void *args) {
+    ResidualGate a = *(const ResidualGate *)args;
+    a.gate = (Tensor){0};
+    return call(x, OP_residual_gate, &a);
+}
+static Status rms_once(Exec *x, const void *args) {
+    RmsNorm a = *(const RmsNorm *)args;
+    a.form = RMS_ONCE;
+    return call(x, OP_rmsnorm, &a);
+}
+static Status shift_for_scale(Exec *x, const void *args) {
+    LnModulate a = *(const LnModulate *)args;
+    Tensor t = a.scale;
+    a.scale = a.shift, a.shift = t;
+    return call(x, OP_ln_modulate, &a);
+}
+static Status sines_first(Exec *x, const void *args) {
+    TimeEmbed a = *(const TimeEmbed *)args;
+    TRY(call(x, OP_time_embed, &a));
+    for (int64_t j = 0; j < 128; j++) {
+        float c = get(a.y, 0, j);
+        set(a.y, 0, j, get(a.y, 0, j + 128));
+        set(a.y, 0, j + 128, c);
+    }
+    return OK;
+}
+
+static void faulty_ops(Bench *b) {
+#define F(what, op, run) {what, {OP_##op, "fault", run, NULL, NULL}}
+    static const struct { const char *what; Impl impl; } FAULTS[] = {
+        F("no ReLU", norm_relu_rope, no_relu),
+        F("ReLU after the rotation", norm_relu_rope, relu_last),
+        F("QK norm rounds once", norm_relu_rope, norm_once),
+        F("RoPE of halves", norm_relu_rope, halves),
+        F("RoPE rows and columns swapped", norm_relu_rope, axes),
+        F("QK norm of each head", norm_relu_rope, each_head),
+        F("normaliser of rotated keys", norm_relu_rope, rotated),
+        F("QK norm eps 1e-2", norm_relu_rope, norm_eps),
+        F("sum of keys not rounded", linear_attention, sum_kept),
+        F("normaliser's dot product not rounded", linear_attention, dot_kept),
+        F("normaliser not rounded", linear_attention, inverse_kept),
+        F("S q rounded", linear_attention, u_rounded),
+        F("S rounded", linear_attention, state_rounded),
+        F("last token not seen", linear_attention, no_last),
+        F("S transposed", linear_attention, state_transposed),
+        F("biases fused", linear, bias_fused),
+        F("bias of conv_inverted fused", linear_silu, silu_bias_fused),
+        F("no SiLU behind conv_inverted", linear_silu, silu_missing),
+        F("GLU halves swapped", dwconv3_glu, gate_first),
+        F("depthwise bias inside the sum", dwconv3_glu, bias_inside),
+        F("SiLU of the gate not rounded", dwconv3_glu, silu_kept),
+        F("depthwise taps one column off", dwconv3_glu, shifted),
+        F("gate without SiLU", dwconv3_glu, no_silu),
+        F("no mask", attention, no_mask),
+        F("mask one key short", attention, mask_short),
+        F("mask one key long", attention, mask_long),
+        F("temporal convolution a frame early", conv2d, late),
+        F("temporal convolution causal", conv2d, causal),
+        F("temporal convolution without its input", conv2d, no_skip),
+        F("no gates", residual_gate, no_gate),
+        F("caption and cross norms round once", rmsnorm, rms_once),
+        F("shift and scale swapped", ln_modulate, shift_for_scale),
+        F("sine before cosine", time_embed, sines_first),
+    };
+#undef F
+    static const Impl RIGHT[] = { /* the stand-ins without a fault must be the ops: else their faults prove nothing */
+        {OP_norm_relu_rope, "right", turn_right, NULL, NULL}, {OP_linear_attention, "right", attend_right, NULL, NULL},
+        {OP_dwconv3_glu, "right", depth_right, NULL, NULL}};
+    ops_cpu(&truth);
+    for (size_t i = 0; i < sizeof RIGHT / sizeof *RIGHT; i++) {
+        uint32_t epoch = b->g.ops.epoch + 1;
+        b->g.ops = truth;
+        b->g.ops.epoch = epoch;
+        b->g.ops.impl[RIGHT[i].op][0] = &RIGHT[i];
+        expect(measure(b, b->clean, true) == OK && b->g.worst <= 1);
+    }
+    for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
+        OpId op = FAULTS[i].impl.op;
+        uint32_t epoch = b->g.ops.epoch + 1;
+        b->g.ops = truth;
+        b->g.ops.epoch = epoch;
+        b->g.ops.impl[op][0] = &FAULTS[i].impl;
+        expect_at(measure(b, b->clean, true) == OK, FAULTS[i].what, b->g.error.text, 0);
+        judge(b, true, FAULTS[i].what);
+    }
+}
+
+int main(void) {
+    static Bench b; /* lint: allow-static (test program: the sheets are large) */
+    omp_set_num_threads(1); /* tiny tensors: threads only wait for each other */
+    if (golden_open(&b.g) != OK) return printf("%s\n", b.g.error.text), 1;
+    expect_folder(b.folder, sizeof b.folder);
+    snprintf(b.model, sizeof b.model, "%s/model", b.folder);
+    snprintf(b.clean, sizeof b.clean, "%s/clean", b.folder);
+    sana_write(b.clean);
+    mutate_copy_folder(b.clean, b.model);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        expect(measure(&b, b.clean, bf16) == OK && b.g.worst <= 1);
+        memcpy(b.stage[bf16], b.g.stage, sizeof b.g.stage);
+        b.count[bf16] = b.g.stages;
+    }
+    every_tensor(&b);
+    exchanged(&b);
+    configs(&b);
+    faulty_ops(&b);
+    golden_close(&b.g);
+    expect_cleanup(b.folder);
+    return expect_done();
+}
