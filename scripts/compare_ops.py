@@ -120,8 +120,10 @@ def attention_eager(q, k, v, bias, scale, causal, softcap=0.0, window=0):
     return torch.matmul(p, v).transpose(1, 2)[0]
 
 
-def attention(q, k, v, scale, causal):
-    o = F.scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), is_causal=causal, scale=scale,
+def attention(q, k, v, bias, scale, causal):
+    mask = None if bias is None else bias.expand(1, q.shape[1], 1, len(bias))  # SanaAttnProcessor2_0: a row a head
+    q, k, v = heads_first(q), heads_first(k), heads_first(v)
+    o = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale,
                                        **({"enable_gqa": True} if k.shape[1] != q.shape[1] else {}))
     return o.transpose(1, 2)[0]
 
@@ -146,9 +148,9 @@ def picture(x):
 
 def convolution(x, i, w, b, s):
     """A raw one leaves its bias out; the other path of a resnet is added to it, after that one's bias."""
-    pads = [integer(v) for v in s[1:5]]
-    assert len(set(pads)) == 1
-    y = F.conv2d(x, w.permute(0, 3, 1, 2), None if integer(s[5]) else b, integer(s[0]), pads[0])[0].permute(1, 2, 0)
+    top, left, bottom, right = (integer(v) for v in s[1:5])
+    assert top == bottom and left == right
+    y = F.conv2d(x, w.permute(0, 3, 1, 2), None if integer(s[5]) else b, integer(s[0]), (top, left))[0].permute(1, 2, 0)
     if 1 not in i:
         return y
     return (i[1] + i[2] if 2 in i else i[1]) + y
@@ -163,6 +165,24 @@ def time_embed(t, width, period):
     emb = t[:, None].float() * emb[None, :]
     emb = torch.cat([torch.sin(emb), torch.cos(emb)], dim=-1)
     return torch.cat([emb[:, half:], emb[:, :half]], dim=-1)
+
+
+def pairs_turned(x, cos, sin):
+    """SanaLinearAttnProcessor3_0: x [N,H,C], tables of C / 2 columns."""
+    x1, x2 = x.unflatten(-1, (-1, 2)).unbind(-1)
+    cos, sin, out = cos[:, None], sin[:, None], torch.empty_like(x)
+    out[..., 0::2] = x1 * cos - x2 * sin
+    out[..., 1::2] = x1 * sin + x2 * cos
+    return out
+
+
+def linear_attention(q, k, qr, kr, v, eps):
+    """The same: all [1,N,H,C], in the layouts that it has them in."""
+    q, k, qr, kr, v = (t.contiguous()[None].permute(0, 2, 3, 1) for t in (q, k, qr, kr, v))
+    z = 1 / (k.sum(dim=-1, keepdim=True).transpose(-2, -1) @ q + eps)
+    scores = torch.matmul(v.float(), kr.float().transpose(-1, -2))
+    h = torch.matmul(scores, qr.float()) * z
+    return h.to(q.dtype)[0].permute(2, 0, 1)
 
 
 def expect(op, i, w, b, s, out):
@@ -184,6 +204,17 @@ def expect(op, i, w, b, s, out):
     if op in ("linear", "linear_many", "linear_gelu"):
         y = [F.linear(i[0], w[n], b.get(n)) for n in sorted(w)]
         return [F.gelu(t, approximate="tanh") for t in y] if op == "linear_gelu" else y
+    if op == "linear_silu":                                  # GLUMBTempConv.conv_inverted: a bias behind a rounding
+        return [F.silu(F.linear(i[0], w[0]) + b[0] if integer(s[0]) else F.linear(i[0], w[0], b.get(0)))]
+    if op == "norm_relu_rope":
+        y = F.relu(mean_square_norm(i[0], i[1], decimal(real(s[0]))))
+        return [y, pairs_turned(y.unflatten(-1, (-1, 2 * i[2].shape[1])), i[2], i[3]).flatten(-2)]
+    if op == "linear_attention":
+        return [linear_attention(*(i[n] for n in range(5)), decimal(real(s[0])))]
+    if op == "dwconv3_glu":
+        d = F.conv2d(i[0].permute(0, 3, 1, 2), w[0].permute(0, 3, 1, 2), b[0], 1, 1, 1, len(w[0]))
+        value, gate = d.chunk(2, dim=1)
+        return [(value * F.silu(gate)).permute(0, 2, 3, 1)]
     if op == "linear_rows":                                  # as the steps compute it: each row alone
         return [torch.cat([F.linear(row, w[0], b.get(0)) for row in i[0].split(1)])]
     if op == "linear_many_gelu":
@@ -230,7 +261,7 @@ def expect(op, i, w, b, s, out):
             y.append(rotate(norm_of_form(x, weight, eps, form), cos, sin, rope, form))
         return y
     if op == "attention":
-        return [attention(i[0], i[1], i[2], i[0].shape[-1] ** -0.5, integer(s[1]) == 1)]
+        return [attention(i[0], i[1], i[2], i.get(3), i[0].shape[-1] ** -0.5, integer(s[1]) == 1)]
     if op == "attention_eager":
         scale = real(s[0])
         return [attention_eager(i[0], i[1], i[2], i.get(3), 1 if scale == 1 else i[0].shape[-1] ** -0.5, integer(s[1]) == 1,

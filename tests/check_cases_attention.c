@@ -1,4 +1,4 @@
-/* check_cases_attention.c - cases of attention, attention_eager and self_attention.
+/* check_cases_attention.c - cases of attention, attention_eager, self_attention and linear_attention.
  *
  * The reference is the formula in double. A plain same-precision computation with the contract's roundings is run
  * beside it; its worst error, relative to sum(p |v|), doubled, plus half an ulp of the result and four roundings of
@@ -11,12 +11,15 @@
 
 #define ARGS(type) type *a = (type *)(void *)&c->args
 
+static const float MASKED = -1000; /* a bias below masks its key */
+
 typedef struct Problem {
     const Buf *q, *k, *v, *bias;
     int64_t tq, tk, heads, kv_heads, e;
     double scale, softcap; /* softcap 0: none */
     int64_t window;        /* 0: none */
     bool causal, eager;
+    bool row; /* bias is one row for all heads and queries */
     DType t;
 } Problem;
 
@@ -31,6 +34,10 @@ static float capped(const Problem *p, float s) {
     return (float)check_round((double)(s * cap), p->t);
 }
 
+static double bias_of(const Problem *p, int64_t head, int64_t i, int64_t j) {
+    return (double)p->bias->v[p->row ? j : (head * p->tq + i) * p->tk + j];
+}
+
 /* One query row of one head in double: scores [tk], p [tk] and, per element, the sum and the sum of magnitudes. */
 static void exact_row(const Problem *p, int64_t head, int64_t i, double *score, double *prob, double *out, double *size) {
     int64_t kv = head / (p->heads / p->kv_heads);
@@ -42,7 +49,7 @@ static void exact_row(const Problem *p, int64_t head, int64_t i, double *score, 
         for (int64_t d = 0; d < p->e; d++) s += (double)q[d] * (double)k[d];
         s *= p->scale;
         if (p->softcap > 0) s = p->softcap * tanh(s / p->softcap);
-        if (p->bias) s += (double)p->bias->v[(head * p->tq + i) * p->tk + j];
+        if (p->bias) s += bias_of(p, head, i, j);
         score[j] = prob[j] = drops(p, i, j) ? -INFINITY : s;
         top = fmax(top, prob[j]);
     }
@@ -58,7 +65,8 @@ static void exact_row(const Problem *p, int64_t head, int64_t i, double *score, 
     }
 }
 
-/* The same in f32 loops, narrowed where the contract narrows. Returns the largest error of a finite score. */
+/* The same in f32 loops, narrowed where the contract narrows. Returns the largest error of a score, of those that count: a key that the bias masks
+ * has a probability of 0 in any precision. */
 static double naive_row(const Problem *p, int64_t head, int64_t i, const double *score, float *prob, float *out) {
     int64_t kv = head / (p->heads / p->kv_heads);
     const float *q = p->q->v + (i * p->heads + head) * p->e;
@@ -72,10 +80,10 @@ static double naive_row(const Problem *p, int64_t head, int64_t i, const double 
         s *= (float)p->scale;
         if (p->eager) s = (float)check_round((double)s, p->t);
         if (p->softcap > 0) s = capped(p, s);
-        if (p->bias) s = (float)check_r((double)s + (double)p->bias->v[(head * p->tq + i) * p->tk + j], p->t);
+        if (p->bias) s = (float)check_r((double)s + bias_of(p, head, i, j), p->row ? F32 : p->t);
         prob[j] = drops(p, i, j) ? -INFINITY : s;
         top = fmaxf(top, prob[j]);
-        if (isfinite(prob[j]) && isfinite(score[j])) worst = fmax(worst, fabs((double)prob[j] - score[j]));
+        if (isfinite(prob[j]) && isfinite(score[j]) && !(p->row && p->bias->v[j] < MASKED)) worst = fmax(worst, fabs((double)prob[j] - score[j]));
     }
     for (int64_t j = 0; j < p->tk; j++) sum += prob[j] = expf(prob[j] - top);
     for (int64_t j = 0; j < p->tk; j++)
@@ -168,6 +176,16 @@ static void make_attention(Case *c) {
         Buf *q = (Buf *)(uintptr_t)p.q;
         q->v[check_below(c, q->n)] = NAN;
         for (int64_t d = 0; d < p.e; d++) q->v[(q->n / p.e - 1) * p.e + d] *= 16;
+    }
+    if (c->index / SIZE_COUNT >= 8) { /* a mask of keys, the last ones or any; then a bias of ordinary size */
+        Buf *bias = check_in(c, "bias", &a->bias, p.t, LAYOUT_DENSE, SHAPE(p.tk));
+        bool plain = c->index / SIZE_COUNT >= 12, tail = check_below(c, 2);
+        check_fill(c, bias, 0, 2);
+        for (int64_t j = 0; !plain && j < p.tk; j++)
+            bias->v[j] = j && (tail ? j > p.tk / 2 : check_below(c, 2)) ? (float)check_round(-10000, p.t) : 0;
+        a->mask = MASK_NONE;
+        p.causal = false, p.row = true, p.bias = bias;
+        check_label(c, ", %s", plain ? "bias of keys" : "mask of keys");
     }
     expect_attention(c, o, &p);
 }
@@ -321,9 +339,107 @@ static void make_self_attention(Case *c) {
     expect_self_attention(c, y, x, residual, w, b, rows, ch);
 }
 
+/* --- linear attention --- */
+
+/* Sums over tokens of one head in double, their sizes, and what plain f32 loops make of them. */
+typedef struct Gathered {
+    double *n, *n_size, *state, *state_size;
+    float *n_naive, *state_naive;
+} Gathered;
+
+static void gather_head(const Buf *k, const Buf *kr, const Buf *v, int64_t head, Gathered *g) {
+    int64_t tokens = k->view.shape[0], heads = k->view.shape[1], e = k->view.shape[2];
+    for (int64_t i = 0; i < e; i++) g->n[i] = 0, g->n_size[i] = 0x1p-120, g->n_naive[i] = 0;
+    for (int64_t i = 0; i < e * e; i++) g->state[i] = 0, g->state_size[i] = 0x1p-120, g->state_naive[i] = 0;
+    for (int64_t t = 0; t < tokens; t++) {
+        const float *ks = k->v + (t * heads + head) * e, *rs = kr->v + (t * heads + head) * e, *vs = v->v + (t * heads + head) * e;
+        for (int64_t i = 0; i < e; i++) {
+            g->n[i] += (double)ks[i], g->n_size[i] += fabs((double)ks[i]), g->n_naive[i] += ks[i];
+            for (int64_t j = 0; j < e; j++) {
+                double product = (double)vs[i] * (double)rs[j];
+                g->state[i * e + j] += product;
+                g->state_size[i * e + j] += fabs(product);
+                g->state_naive[i * e + j] += vs[i] * rs[j];
+            }
+        }
+    }
+}
+
+/* The rounded normaliser as an interval: [0] low, [1] the value, [2] high. */
+static void normaliser(const Gathered *g, const float *q, int64_t e, double eps, double n_error, DType t, double *z) {
+    double dot[3] = {0}, size = 0;
+    for (int64_t j = 0; j < e; j++) {
+        double room = n_error * g->n_size[j], at[3];
+        for (int s = 0; s < 3; s++) at[s] = check_r(g->n[j] + (s - 1) * room, t) * (double)q[j];
+        dot[0] += fmin(at[0], at[2]), dot[1] += at[1], dot[2] += fmax(at[0], at[2]);
+        size += fmax(fabs(at[0]), fabs(at[2]));
+    }
+    double reach = (double)(e + 4) * CHECK_U * size; /* any order of an f32 sum */
+    for (int s = 0; s < 3; s++) {
+        double d = check_r(check_r(dot[s] + (s - 1) * reach, t) + eps, t);
+        z[2 - s] = check_r(1 / d, t);
+    }
+}
+
+static void make_linear_attention(Case *c) {
+    static const int64_t sizes[][3] = {/* tokens, heads, E */
+                                       {1, 1, 16}, {18, 2, 16}, {77, 3, 24}, {300, 1, 112}, {130, 2, 112}, {1000, 2, 32},
+                                       {257, 1, 7}, {5, 20, 112}};
+    enum { COUNT = 8 };
+    ARGS(LinearAttention);
+    const int64_t *s = sizes[c->index % COUNT];
+    DType t = c->index / COUNT % 2 ? BF16 : F32;
+    int64_t tokens = check_dim(c, s[0], 19), heads = s[1], e = s[2];
+    Layout lq = check_layout(c), lr = check_layout(c), lo = check_layout(c);
+    check_label(c, "%s, %lld tokens, %lld heads of %lld, q %s, rotated %s, o %s", dtype_name(t), (long long)tokens, (long long)heads,
+                (long long)e, check_layout_name(lq), check_layout_name(lr), check_layout_name(lo));
+    Buf *q = check_in(c, "q", &a->q, t, lq, SHAPE(tokens, heads, e)), *k = check_in(c, "k", &a->k, t, lq, SHAPE(tokens, heads, e));
+    Buf *qr = check_in(c, "qr", &a->qr, t, lr, SHAPE(tokens, heads, e)), *kr = check_in(c, "kr", &a->kr, t, lr, SHAPE(tokens, heads, e));
+    Buf *v = check_in(c, "v", &a->v, t, lq, SHAPE(tokens, heads, e)), *o = check_out(c, "o", &a->o, t, lo, SHAPE(tokens, heads, e));
+    a->eps = c->index / COUNT / 2 == 1 ? 0.5f : 1e-15f;
+    c->flops = 4.0 * (double)(tokens * heads * e * e);
+    c->bench = c->flops > 1e7;
+    Buf *all[] = {q, k, qr, kr, v};
+    for (int i = 0; i < 5; i++) check_fill(c, all[i], i < 2 ? 0.5 : i == 4 ? 0.3 : 0, 1);
+    for (int i = 0; i < 2; i++) /* behind a ReLU */
+        for (int64_t j = 0; j < all[i]->n; j++) all[i]->v[j] = all[i]->v[j] > 0 ? all[i]->v[j] : 0;
+    Gathered g = {.n = check_alloc(c, (size_t)e * 8), .n_size = check_alloc(c, (size_t)e * 8),
+                  .state = check_alloc(c, (size_t)(e * e) * 8), .state_size = check_alloc(c, (size_t)(e * e) * 8),
+                  .n_naive = check_alloc(c, (size_t)e * 4), .state_naive = check_alloc(c, (size_t)(e * e) * 4)};
+    double *ref = check_alloc(c, (size_t)(tokens * e) * 8), *size = check_alloc(c, (size_t)(tokens * e) * 8);
+    float *naive = check_alloc(c, (size_t)(tokens * e) * 4);
+    for (int64_t h = 0; h < heads; h++) {
+        gather_head(k, kr, v, h, &g);
+        for (int64_t i = 0; i < tokens * e; i++) {
+            const float *rs = qr->v + (i / e * heads + h) * e;
+            ref[i] = 0, size[i] = 0x1p-120, naive[i] = 0;
+            for (int64_t j = 0; j < e; j++) {
+                ref[i] += g.state[i % e * e + j] * (double)rs[j];
+                size[i] += g.state_size[i % e * e + j] * fabs((double)rs[j]);
+                naive[i] += g.state_naive[i % e * e + j] * rs[j];
+            }
+        }
+        double n_error = 2 * check_naive_error(e, g.n, g.n_naive, g.n_size) + 4 * CHECK_U;
+        double error = 2 * check_naive_error(tokens * e, ref, naive, size) + 8 * CHECK_U;
+        for (int64_t i = 0; i < tokens; i++) {
+            double z[3];
+            normaliser(&g, q->v + (i * heads + h) * e, e, (double)a->eps, n_error, t, z);
+            for (int64_t j = 0; j < e; j++) {
+                double room = error * size[i * e + j], lo_u = ref[i * e + j] - room, hi_u = ref[i * e + j] + room;
+                double low = fmin(fmin(lo_u * z[0], lo_u * z[2]), fmin(hi_u * z[0], hi_u * z[2]));
+                double high = fmax(fmax(lo_u * z[0], lo_u * z[2]), fmax(hi_u * z[0], hi_u * z[2]));
+                double more = t == F32 ? 4 * CHECK_U * fmax(fabs(low), fabs(high)) : 0; /* n, d, z and the product round in f32 */
+                check_between(o, (i * heads + h) * e + j, check_r(ref[i * e + j] * z[1], t), check_r(low - more, t),
+                              check_r(high + more, t));
+            }
+        }
+    }
+}
+
 const CaseSet CHECK_ATTENTION[] = {
-    {OP_attention, SIZE_COUNT * 8, make_attention},
+    {OP_attention, SIZE_COUNT * 16, make_attention},
     {OP_attention_eager, SIZE_COUNT * 10, make_attention_eager},
     {OP_self_attention, 24, make_self_attention},
+    {OP_linear_attention, 8 * 4, make_linear_attention},
 };
 const int CHECK_ATTENTION_COUNT = sizeof CHECK_ATTENTION / sizeof *CHECK_ATTENTION;

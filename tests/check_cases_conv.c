@@ -1,4 +1,4 @@
-/* check_cases_conv.c - cases of conv2d, upsample_conv, groupnorm and groupnorm_silu.
+/* check_cases_conv.c - cases of conv2d, upsample_conv, dwconv3_glu, groupnorm and groupnorm_silu.
  *
  * Judged like the products: fp64 sums with the reach of twice a plain f32 loop's error, then the contract's roundings
  * on both ends of the interval. Of large pictures random pixels are judged. A variant of upsample_conv that sums taps
@@ -13,6 +13,7 @@
 
 typedef struct Geometry {
     int64_t h, w, cin, cout, k, stride, top, left, bottom, right;
+    int64_t kw; /* 0: as high, k */
 } Geometry;
 
 /* What follows the convolution; NULL: absent. */
@@ -31,11 +32,11 @@ enum { TAPS = 9 };
 static int plain_taps(const Geometry *g, bool doubled, const float *weight, int64_t py, int64_t px, int64_t o, Piece *tap) {
     int n = 0;
     for (int64_t ky = 0; ky < g->k; ky++)
-        for (int64_t kx = 0; kx < g->k; kx++) {
+        for (int64_t kx = 0; kx < g->kw; kx++) {
             int64_t iy = py * g->stride - g->top + ky, ix = px * g->stride - g->left + kx;
             if (iy < 0 || ix < 0 || iy >= (doubled ? 2 : 1) * g->h || ix >= (doubled ? 2 : 1) * g->w) continue;
             if (doubled) iy /= 2, ix /= 2;
-            tap[n++] = (Piece){(iy * g->w + ix) * g->cin, weight + ((o * g->k + ky) * g->k + kx) * g->cin};
+            tap[n++] = (Piece){(iy * g->w + ix) * g->cin, weight + ((o * g->k + ky) * g->kw + kx) * g->cin};
         }
     return n;
 }
@@ -73,7 +74,7 @@ static int phase_taps(const Geometry *g, const float *weight, int64_t py, int64_
 
 static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const After *f, DType round, const Geometry *g,
                         bool doubled) {
-    int64_t oh = y->view.shape[0], ow = y->view.shape[1], taps = g->k * g->k * g->cin, all = oh * ow, n = all;
+    int64_t oh = y->view.shape[0], ow = y->view.shape[1], taps = g->k * g->kw * g->cin, all = oh * ow, n = all;
     DType t = y->view.dtype;
     while (n > 4 && n * taps * g->cout > 4000000) n = (n + 1) / 2;
     if (n < all) {
@@ -123,16 +124,17 @@ static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const After
 }
 
 static void make_conv(Case *c) {
-    static const Geometry shapes[] = {/* picture, channels, kernel, stride, pads */
-                                      {1, 1, 1, 1, 1, 1, 0, 0, 0, 0},      {7, 5, 3, 4, 3, 1, 1, 1, 1, 1},
-                                      {16, 16, 16, 64, 3, 1, 1, 1, 1, 1},  {9, 11, 96, 32, 3, 1, 1, 1, 1, 1},
-                                      {16, 16, 512, 64, 3, 1, 1, 1, 1, 1}, {32, 32, 64, 3, 3, 1, 1, 1, 1, 1},
-                                      {12, 10, 32, 48, 1, 1, 0, 0, 0, 0},  {17, 13, 20, 24, 3, 2, 0, 0, 1, 1},
-                                      {64, 48, 32, 32, 3, 1, 1, 1, 1, 1},  {1, 40, 8, 8, 3, 1, 1, 1, 1, 1},
-                                      {128, 128, 8, 8, 3, 1, 1, 1, 1, 1}};
+    static const Geometry shapes[] = {/* picture, channels, kernel, stride, pads, width of the kernel */
+                                      {1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0},      {7, 5, 3, 4, 3, 1, 1, 1, 1, 1, 0},
+                                      {16, 16, 16, 64, 3, 1, 1, 1, 1, 1, 0},  {9, 11, 96, 32, 3, 1, 1, 1, 1, 1, 0},
+                                      {16, 16, 512, 64, 3, 1, 1, 1, 1, 1, 0}, {32, 32, 64, 3, 3, 1, 1, 1, 1, 1, 0},
+                                      {12, 10, 32, 48, 1, 1, 0, 0, 0, 0, 0},  {17, 13, 20, 24, 3, 2, 0, 0, 1, 1, 0},
+                                      {64, 48, 32, 32, 3, 1, 1, 1, 1, 1, 0},  {1, 40, 8, 8, 3, 1, 1, 1, 1, 1, 0},
+                                      {128, 128, 8, 8, 3, 1, 1, 1, 1, 1, 0},  {5, 60, 40, 40, 3, 1, 1, 0, 1, 0, 1},
+                                      {24, 10, 16, 96, 2, 2, 0, 0, 0, 0, 0},  {3, 7, 96, 96, 3, 1, 1, 0, 1, 0, 1}};
     static const DType kinds[][3] = {
         {F32, F32, F32}, {BF16, BF16, BF16}, {F32, BF16, F32}, {BF16, F32, BF16}};
-    enum { SHAPES = 11, OLD = 88 }; /* from OLD on: raw forms and other paths */
+    enum { SHAPES = 14, OLD = 112 }; /* from OLD on: raw forms and other paths */
     ARGS(Conv2d);
     bool doubled = c->op == OP_upsample_conv;
     Geometry g = shapes[c->index % SHAPES];
@@ -144,17 +146,18 @@ static void make_conv(Case *c) {
     g.w = check_dim(c, g.w, 9);
     g.cin = check_dim(c, g.cin, 20);
     g.cout = check_dim(c, g.cout, 12);
-    if (doubled) g.k = 3, g.stride = 1, g.top = g.left = g.bottom = g.right = 1;
+    if (doubled) g.k = 3, g.kw = 0, g.stride = 1, g.top = g.left = g.bottom = g.right = 1;
+    if (!g.kw) g.kw = g.k;
     int64_t scale = doubled ? 2 : 1, oh = (g.h * scale + g.top + g.bottom - g.k) / g.stride + 1;
-    int64_t ow = (g.w * scale + g.left + g.right - g.k) / g.stride + 1;
+    int64_t ow = (g.w * scale + g.left + g.right - g.kw) / g.stride + 1;
     Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE,
            ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, ls = check_below(c, 3) ? LAYOUT_DENSE : LAYOUT_PADDED;
-    check_label(c, "%lldx%lld, %lld to %lld channels, kernel %lld stride %lld, %s x %s, %s%s, x %s y %s",
+    check_label(c, "%lldx%lld, %lld to %lld channels, kernel %lldx%lld stride %lld, %s x %s, %s%s, x %s y %s",
                 (long long)g.h, (long long)g.w, (long long)g.cin, (long long)g.cout, (long long)g.k,
-                (long long)g.stride, dtype_name(kind[0]), dtype_name(kind[1]), biased ? "bias" : "no bias",
+                (long long)g.kw, (long long)g.stride, dtype_name(kind[0]), dtype_name(kind[1]), biased ? "bias" : "no bias",
                 raw ? " left" : "", check_layout_name(lx), check_layout_name(ly));
     Buf *x = check_in(c, "x", &a->x, kind[0], lx, SHAPE(g.h, g.w, g.cin));
-    Buf *w = check_weight(c, 0, kind[1], kind[2], LAYOUT_DENSE, SHAPE(g.cout, g.k, g.k, g.cin));
+    Buf *w = check_weight(c, 0, kind[1], kind[2], LAYOUT_DENSE, SHAPE(g.cout, g.k, g.kw, g.cin));
     Buf *bias = biased ? check_bias(c, 0, kind[0], g.cout) : NULL;
     Buf *y = check_out(c, "y", &a->y, kind[0], ly, SHAPE(oh, ow, g.cout));
     After f = {.bias = raw ? NULL : bias};
@@ -174,13 +177,62 @@ static void make_conv(Case *c) {
     a->pad_top = (int32_t)g.top, a->pad_left = (int32_t)g.left;
     a->pad_bottom = (int32_t)g.bottom, a->pad_right = (int32_t)g.right;
     a->form = raw ? CONV_RAW : CONV_BIAS;
-    c->flops = 2.0 * (double)(oh * ow * g.cout) * (double)(g.k * g.k * g.cin);
+    c->flops = 2.0 * (double)(oh * ow * g.cout) * (double)(g.k * g.kw * g.cin);
     c->bench = c->flops > 1e7 && biased && index / SHAPES % 4 < 2;
     check_fill(c, x, 0.2, 1);
-    check_fill(c, w, 0, 1 / sqrt((double)(g.k * g.k * g.cin)));
+    check_fill(c, w, 0, 1 / sqrt((double)(g.k * g.kw * g.cin)));
     if (bias) check_fill(c, bias, 0, 1);
     if (c->index % 6 == 5) x->v[check_below(c, x->n)] = c->index % 4 ? NAN : INFINITY;
     expect_conv(c, y, x, w, &f, kind[2], &g, doubled);
+}
+
+/* --- the depthwise half of a gated convolution --- */
+
+/* d of one channel of one place, and with it the first rounding that an f32 may take elsewhere: none, the order is fixed. */
+static double depth(const Buf *x, const float *w, const Buf *bias, const int64_t *at, int64_t channel, DType t) {
+    const int64_t *s = x->view.shape; /* [F, Y, X, 2C] */
+    float sum = 0;
+    for (int64_t ky = 0; ky < 3; ky++)
+        for (int64_t kx = 0; kx < 3; kx++) {
+            int64_t iy = at[1] + ky - 1, ix = at[2] + kx - 1;
+            if (iy < 0 || ix < 0 || iy >= s[1] || ix >= s[2]) continue;
+            sum = fmaf(x->v[((at[0] * s[1] + iy) * s[2] + ix) * s[3] + channel], w[channel * 9 + ky * 3 + kx], sum);
+        }
+    return check_r(check_r((double)sum, t) + (double)bias->v[channel], t);
+}
+
+static void make_dwconv3_glu(Case *c) {
+    static const int64_t shapes[][4] = {/* frames, picture, channels */
+                                        {1, 1, 1, 1}, {2, 3, 5, 7}, {3, 2, 3, 80}, {1, 9, 11, 600}, {4, 6, 1, 32}, {2, 1, 9, 96},
+                                        {2, 5, 4, 6720}};
+    static const DType kinds[][3] = {{F32, F32, F32}, {BF16, BF16, BF16}, {F32, BF16, F32}, {BF16, F32, BF16}};
+    enum { SHAPES = 7 };
+    ARGS(Dwconv3Glu);
+    const int64_t *s = shapes[c->index % SHAPES];
+    const DType *kind = kinds[c->index / SHAPES % 4];
+    DType t = kind[0];
+    int64_t frames = s[0], h = s[1], w = s[2], ch = check_dim(c, s[3], 12);
+    Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
+    check_label(c, "%lld frames of %lldx%lld, %lld channels, %s x %s, x %s y %s", (long long)frames, (long long)h, (long long)w,
+                (long long)ch, dtype_name(t), dtype_name(kind[1]), check_layout_name(lx), check_layout_name(ly));
+    Buf *x = check_in(c, "x", &a->x, t, lx, SHAPE(frames, h, w, 2 * ch));
+    Buf *k = check_weight(c, 0, kind[1], kind[2], LAYOUT_DENSE, SHAPE(2 * ch, 3, 3, 1)), *bias = check_bias(c, 0, t, 2 * ch);
+    Buf *y = check_out(c, "y", &a->y, t, ly, SHAPE(frames, h, w, ch));
+    a->w = &c->weight[0];
+    check_fill(c, x, 0.2, 1);
+    check_fill(c, k, 0, 0.5);
+    check_fill(c, bias, 0, 1);
+    if (c->index / SHAPES == 4 || c->index / SHAPES == 5) check_spoil(c, x);
+    c->bench = c->index / SHAPES == 1 && s[3] > 1000;
+    float *weight = check_alloc(c, (size_t)k->n * sizeof *weight);
+    for (int64_t i = 0; i < k->n; i++) weight[i] = (float)check_round((double)k->v[i], kind[2]);
+    for (int64_t i = 0; i < y->n; i++) {
+        int64_t place = i / ch, channel = i % ch, at[3] = {place / w / h, place / w % h, place % w};
+        double value = depth(x, weight, bias, at, channel, t), gate = depth(x, weight, bias, at, ch + channel, t);
+        double s_gate = t == BF16 ? check_unary(UNARY_SILU, gate) : check_r(gate / (1 + exp(-gate)), t);
+        if (t == BF16) check_exact(y, i, check_r(value * s_gate, t));
+        else check_within(y, i, check_r(value * s_gate, t), 8 * CHECK_U * fabs(value * s_gate) + 0x1p-140);
+    }
 }
 
 /* --- group norm --- */
@@ -343,8 +395,9 @@ static void make_groupnorm(Case *c) {
 }
 
 const CaseSet CHECK_CONV[] = {
-    {OP_conv2d, 132, make_conv},
-    {OP_upsample_conv, 132, make_conv},
+    {OP_conv2d, 168, make_conv},
+    {OP_upsample_conv, 168, make_conv},
+    {OP_dwconv3_glu, 7 * 8, make_dwconv3_glu},
     {OP_groupnorm, 72, make_groupnorm},
     {OP_groupnorm_silu, 73, make_groupnorm},
 };

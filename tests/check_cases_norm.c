@@ -1,4 +1,4 @@
-/* check_cases_norm.c - cases of layernorm, ln_modulate, rmsnorm, its composites and qk_norm_rope_head.
+/* check_cases_norm.c - cases of layernorm, ln_modulate, rmsnorm, its composites, qk_norm_rope_head and norm_relu_rope.
  *
  * Statistics come from a double; f32 statistics may be off by what a plain f32 loop loses (measured per row, doubled,
  * plus four roundings), so the normalised value lies in an interval. All later steps are monotone in it, hence the
@@ -548,6 +548,76 @@ static void make_qk_norm_rope_head(Case *c) {
     expect_heads(c, yk, k, wk, cosine, sine, a->eps, rope, a->form);
 }
 
+/* --- whole rows, then heads --- */
+
+static double relu(double v) { return v <= 0 ? 0 : v; } /* NaN passes */
+
+/* Element pairs of a row: at[0], [1], [2] are a value's low end, itself, its high end. */
+static void expect_turned(Buf *yr, int64_t i, const double *a, const double *b, double cs, double sn) {
+    DType t = yr->view.dtype;
+    double want[2] = {0}, lo[2] = {INFINITY, INFINITY}, hi[2] = {-INFINITY, -INFINITY};
+    for (int k = 0; k < 9; k++) {
+        double x0 = a[k % 3], x1 = b[k / 3];
+        double out[2] = {check_r(check_r(x0 * cs, F32) - check_r(x1 * sn, F32), t),
+                         check_r(check_r(x1 * cs, F32) + check_r(x0 * sn, F32), t)};
+        for (int o = 0; o < 2; o++) {
+            lo[o] = fmin(lo[o], out[o]), hi[o] = fmax(hi[o], out[o]);
+            if (k == 4) want[o] = out[o];
+        }
+    }
+    for (int o = 0; o < 2; o++) {
+        check_between(yr, i + o, want[o], lo[o], hi[o]);
+        widen(yr, i + o, 2, fabs(a[1]) + fabs(b[1]));
+    }
+}
+
+static void make_norm_relu_rope(Case *c) {
+    static const int64_t sizes[][3] = {/* tokens, heads, E */
+                                       {1, 1, 2}, {18, 2, 16}, {40, 3, 30}, {33, 20, 112}, {7, 5, 128}, {300, 1, 64}};
+    enum { SIZES = 6 };
+    ARGS(NormReluRope);
+    const int64_t *s = sizes[c->index % SIZES];
+    DType t = c->index / SIZES % 2 ? BF16 : F32;
+    int kind = (const int[]){0, 0, 1, 3, 5}[c->index / SIZES / 2 % 5];
+    int64_t tokens = check_dim(c, s[0], 5), e = s[2], cols = s[1] * e;
+    Shape shape = {.rank = 2, .extent = {tokens, cols}, .rows = tokens, .cols = cols};
+    Layout lx = check_layout(c), lr = check_layout(c);
+    check_label(c, "%s, %lldx%lldx%lld, %s, x %s yr %s", dtype_name(t), (long long)tokens, (long long)s[1], (long long)e, FILLS[kind],
+                check_layout_name(lx), check_layout_name(lr));
+    Buf *x = check_in(c, "x", &a->x, t, lx, SHAPE(tokens, cols)), *w = check_in(c, "w", &a->w, t, LAYOUT_DENSE, SHAPE(cols));
+    Buf *cosine = check_in(c, "cos", &a->cos, F32, LAYOUT_DENSE, SHAPE(tokens, e / 2));
+    Buf *sine = check_in(c, "sin", &a->sin, F32, LAYOUT_DENSE, SHAPE(tokens, e / 2));
+    Buf *y = output(c, x, &a->y, &shape), *yr = check_out(c, "yr", &a->yr, t, lr, SHAPE(tokens, cols));
+    a->eps = 1e-5f;
+    c->bench = !kind && cols > 2000 && t == BF16;
+    for (int64_t i = 0; i < cosine->n; i++) {
+        double angle = 40 * check_normal(c);
+        cosine->v[i] = (float)check_round(cos(angle), F32);
+        sine->v[i] = (float)check_round(sin(angle), F32);
+    }
+    fill_rows(c, x, kind);
+    check_fill(c, w, 1, 0.3);
+    limit(y, t, kind);
+    limit(yr, t, kind);
+    double *n = check_alloc(c, (size_t)cols * 8), *room = check_alloc(c, (size_t)cols * 8);
+    double(*at)[3] = check_alloc(c, (size_t)cols * sizeof *at);
+    for (int64_t row = 0; row < tokens; row++) {
+        if (!normalise(x->v + row * cols, cols, a->eps, false, n, room)) skip_row(c, y, row, cols), skip_row(c, yr, row, cols);
+        for (int64_t j = 0; j < cols; j++) {
+            double f = (double)w->v[j], v[3];
+            for (int k = 0; k < 3; k++) v[k] = relu(check_r(moved(n[j], room[j], k - 1, t) * f, t));
+            at[j][0] = fmin(v[0], v[2]), at[j][1] = v[1], at[j][2] = fmax(v[0], v[2]);
+            if (isnan(v[1])) at[j][0] = at[j][2] = v[1];
+            check_between(y, row * cols + j, at[j][1], at[j][0], at[j][2]);
+            widen(y, row * cols + j, 2, fabs(n[j] * f));
+            if (t == F32) at[j][0] = fmax(0, at[j][0] - 2 * CHECK_U * fabs(n[j] * f)), at[j][2] += 2 * CHECK_U * fabs(n[j] * f);
+        }
+        for (int64_t j = 0; j < cols; j += 2)
+            expect_turned(yr, row * cols + j, at[j], at[j + 1], (double)cosine->v[row * (e / 2) + j % e / 2],
+                          (double)sine->v[row * (e / 2) + j % e / 2]);
+    }
+}
+
 const CaseSet CHECK_NORM[] = {
     {OP_layernorm, BASE_CASES, make_layernorm},
     {OP_ln_modulate, BASE_CASES * 4, make_ln_modulate},
@@ -557,5 +627,6 @@ const CaseSet CHECK_NORM[] = {
     {OP_residual_norm, BASE_CASES * 3, make_residual_norm},
     {OP_residual_norm_scale, BASE_CASES * 3, make_residual_norm_scale},
     {OP_qk_norm_rope_head, 7 * 6 * 20, make_qk_norm_rope_head},
+    {OP_norm_relu_rope, 6 * 2 * 5, make_norm_relu_rope},
 };
 const int CHECK_NORM_COUNT = sizeof CHECK_NORM / sizeof *CHECK_NORM;

@@ -47,18 +47,6 @@ Tensor shapes_ids(Maker *m, int64_t n, int64_t most) {
     return t;
 }
 
-Tensor shapes_wave(Maker *m, int64_t rows, int64_t columns, int sine, bool rounded) {
-    Tensor t = shapes_new(m, F32, rows, columns);
-    float *v = malloc((size_t)(rows * columns) * sizeof *v);
-    for (int64_t i = 0; v && !m->counting && i < rows * columns; i++) {
-        double angle = (double)(i / columns) * pow(10000, -(double)(i % columns) / (double)columns);
-        v[i] = (float)(sine ? sin(angle) : cos(angle));
-        if (rounded && m->dtype == BF16) v[i] = bf16_round(v[i]);
-    }
-    give(m, t, v);
-    return t;
-}
-
 /* Bit patterns of BF16 numbers of mean 0 and deviation 1; two of them in F32 are such a number too. */
 static void normal_tile(uint16_t *v, size_t n) {
     uint64_t s = 0x9e3779b97f4a7c15u;
@@ -70,6 +58,53 @@ static void normal_tile(uint16_t *v, size_t n) {
         }
         v[i] = bf16_from_f32((float)(sum * sqrt(3)));
     }
+}
+
+/* n values in the call's dtype, from BF16 patterns. */
+static Tensor patterns(Maker *m, Tensor t, const uint16_t *from) {
+    size_t n = (size_t)tensor_numel(t), size = dtype_size(t.dtype);
+    char *v = calloc(n, size);
+    for (size_t i = 0; v && i < n; i++) memcpy(v + i * size + size - 2, &from[i], 2); /* the upper half of an F32 */
+    give(m, t, v);
+    return t;
+}
+
+Tensor shapes_mask(Maker *m, int64_t n, int64_t real) {
+    Tensor t = shapes_new(m, m->dtype, n);
+    uint16_t *v = calloc((size_t)n, sizeof *v);
+    if (!v) exit(99);
+    for (int64_t i = real; i < n; i++) v[i] = bf16_from_f32(-10000.0f);
+    if (!m->counting) patterns(m, t, v);
+    free(v);
+    return t;
+}
+
+Tensor shapes_positive(Maker *m, int64_t rows, int64_t columns) {
+    Tensor t = shapes_new(m, m->dtype, rows, columns);
+    if (m->counting) return t;
+    size_t n = (size_t)(rows * columns);
+    uint16_t *v = malloc((n > TILE / 2 ? n : TILE / 2) * sizeof *v);
+    if (!v) exit(99);
+    normal_tile(v, TILE / 2);
+    for (size_t i = 0; i < n; i++) {
+        v[i] = v[i % (TILE / 2)];
+        if (v[i] & 0x8000) v[i] = 0;
+    }
+    patterns(m, t, v);
+    free(v);
+    return t;
+}
+
+Tensor shapes_wave(Maker *m, int64_t rows, int64_t columns, int sine, bool rounded) {
+    Tensor t = shapes_new(m, F32, rows, columns);
+    float *v = malloc((size_t)(rows * columns) * sizeof *v);
+    for (int64_t i = 0; v && !m->counting && i < rows * columns; i++) {
+        double angle = (double)(i / columns) * pow(10000, -(double)(i % columns) / (double)columns);
+        v[i] = (float)(sine ? sin(angle) : cos(angle));
+        if (rounded && m->dtype == BF16) v[i] = bf16_round(v[i]);
+    }
+    give(m, t, v);
+    return t;
 }
 
 static Status repeat(Device *d, char *to, size_t size, const void *tile, Error *e) {

@@ -49,6 +49,10 @@ Tensor shapes_tensor(Maker *m, DType dtype, int rank, const int64_t *shape);
 Tensor shapes_transposed(Maker *m, DType dtype, int64_t rows, int64_t columns);
 /* I32 [n] below `most`. */
 Tensor shapes_ids(Maker *m, int64_t n, int64_t most);
+/* [n] of zeros from 0, and from `real` on what takes a key out of a softmax. */
+Tensor shapes_mask(Maker *m, int64_t n, int64_t real);
+/* [rows, columns] of numbers behind a ReLU: half of them 0. */
+Tensor shapes_positive(Maker *m, int64_t rows, int64_t columns);
 /* F32 [rows, columns] of cosines or sines; rounded: values of the call's dtype. */
 Tensor shapes_wave(Maker *m, int64_t rows, int64_t columns, int sine, bool rounded);
 /* Weight of this shape, with a bias of shape[0] elements or without. Lives as long as m. */

@@ -1,7 +1,8 @@
 /* check_shapes_cases.c - the calls of check_shapes.h: what the models call each op with, in place where they do.
  *
  * FULL: FLUX.1-dev at 1024x1024 (4096 image and 512 text tokens, width 3072, 24 heads of 128), Z-Image (4128 tokens, width
- * 3840, 30 heads, ffn 10240), their encoders, the KL decoder of both, and SANA-Video's transposed residual. SMALL: the
+ * 3840, 30 heads, ffn 10240), their encoders, the KL decoder of both, and SANA-Video at 832x480 with 17 frames (7800 tokens) and 81
+ * (32760), width 2240, 20 heads of 112. SMALL: the
  * demo checkpoint at 128x128, for the CPU table.
  * Easy to get wrong: an op that is missing here fails both tables made from them; add a line when an op is added. */
 #include "check_shapes.h"
@@ -325,6 +326,71 @@ static void convolution(Maker *m, const int64_t *p, Conv2d *a, int64_t scale) {
 MAKE(conv2d, Conv2d) { convolution(m, p, a, 1); }
 MAKE(upsample_conv, Conv2d) { convolution(m, p, a, 2); }
 
+/* --- SANA-Video --- */
+
+MAKE(cross_attention, Attention) { /* tokens, keys, heads, head width: keys and values side by side, some keys masked */
+    int64_t d = p[2] * p[3];
+    Tensor kv = shapes_new(m, real(m), p[1], 2 * d);
+    a->o = tensor_split(shapes_new(m, real(m), p[0], d), p[3]);
+    a->q = tensor_split(shapes_new(m, real(m), p[0], d), p[3]);
+    a->k = tensor_split(tensor_slice(kv, 1, 0, d), p[3]);
+    a->v = tensor_split(tensor_slice(kv, 1, d, d), p[3]);
+    a->bias = shapes_mask(m, p[1], p[1] / 3);
+    a->scale = (float)(1 / sqrt((double)p[3]));
+    a->mask = MASK_NONE;
+}
+
+MAKE(norm_relu_rope, NormReluRope) { /* tokens, heads, head width; columns of x's buffer, of yr's */
+    int64_t d = p[1] * p[2];
+    a->y = a->x = tensor_slice(shapes_new(m, real(m), p[0], p[3]), 1, 0, d);
+    a->yr = tensor_slice(shapes_new(m, real(m), p[0], p[4]), 1, 0, d);
+    a->w = shapes_new(m, real(m), d);
+    a->cos = shapes_wave(m, p[0], p[2] / 2, 0, false);
+    a->sin = shapes_wave(m, p[0], p[2] / 2, 1, false);
+    a->eps = 1e-5f;
+}
+
+MAKE(linear_attention, LinearAttention) { /* tokens, heads, head width: q, k and v side by side, and the rotated ones */
+    int64_t d = p[1] * p[2];
+    Tensor qkv = shapes_positive(m, p[0], 3 * d), turned = shapes_new(m, real(m), p[0], 2 * d);
+    a->o = tensor_split(shapes_new(m, real(m), p[0], d), p[2]);
+    a->q = tensor_split(tensor_slice(qkv, 1, 0, d), p[2]);
+    a->k = tensor_split(tensor_slice(qkv, 1, d, d), p[2]);
+    a->v = tensor_split(tensor_slice(qkv, 1, 2 * d, d), p[2]);
+    a->qr = tensor_split(tensor_slice(turned, 1, 0, d), p[2]);
+    a->kr = tensor_split(tensor_slice(turned, 1, d, d), p[2]);
+    a->eps = 1e-15f;
+}
+
+MAKE(linear_silu, Linear) { /* M, K, N */
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->y = shapes_new(m, real(m), p[0], p[2]);
+    a->w = matrix(m, p[2], p[1], true);
+    a->bias_mode = BIAS_AFTER;
+}
+
+MAKE(dwconv3_glu, Dwconv3Glu) { /* frames, height, width, channels of y */
+    a->y = shapes_new(m, real(m), p[0], p[1], p[2], p[3]);
+    a->x = shapes_new(m, real(m), p[0], p[1], p[2], 2 * p[3]);
+    a->w = shapes_weight(m, true, 4, (int64_t[]){2 * p[3], 3, 3, 1});
+}
+
+MAKE(temporal_conv, Conv2d) { /* frames, tokens of a frame, channels: added to what it reads */
+    a->y = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->x = a->skip = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->w = shapes_weight(m, false, 4, (int64_t[]){p[2], 3, 1, p[2]});
+    a->stride = a->pad_top = a->pad_bottom = 1;
+    a->form = CONV_RAW;
+}
+
+MAKE(patch_conv, Conv2d) { /* rows of latents, columns, channels, width of the tokens */
+    a->x = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->y = shapes_new(m, real(m), p[0] / 2, p[1] / 2, p[3]);
+    a->w = shapes_weight(m, true, 4, (int64_t[]){p[3], 2, 2, p[2]});
+    a->stride = 2;
+    a->form = CONV_BIAS;
+}
+
 /* --- the tables --- */
 
 static const ShapeCase FULL[] = {
@@ -448,6 +514,21 @@ static const ShapeCase FULL[] = {
     {OP_groupnorm_silu, "vae.up.2 norm2", {512, 512, 256, 1}, groupnorm},
     {OP_groupnorm_silu, "vae.up.3 first norm1", {1024, 1024, 256}, groupnorm},
     {OP_groupnorm_silu, "vae.up.3 norm2", {1024, 1024, 128, 1}, groupnorm},
+    {OP_conv2d, "sana.patch, 17 frames", {300, 104, 16, 2240}, patch_conv},
+    {OP_linear_many, "sana.qkv, 17 frames", {7800, 2240, PACK, 2240, 2240, 2240}, linear_many},
+    {OP_norm_relu_rope, "sana, 17 frames", {7800, 20, 112, 6720, 4480}, norm_relu_rope},
+    {OP_norm_relu_rope, "sana, 81 frames", {32760, 20, 112, 6720, 4480}, norm_relu_rope},
+    {OP_linear_attention, "sana, 17 frames", {7800, 20, 112}, linear_attention},
+    {OP_linear_attention, "sana, 81 frames", {32760, 20, 112}, linear_attention},
+    {OP_attention, "sana.cross, 17 frames", {7800, 300, 20, 112}, cross_attention},
+    {OP_attention, "sana.cross, 81 frames", {32760, 300, 20, 112}, cross_attention},
+    {OP_linear_silu, "sana.ff, 17 frames", {7800, 2240, 13440}, linear_silu},
+    {OP_linear_silu, "sana.ff, 81 frames", {32760, 2240, 13440}, linear_silu},
+    {OP_dwconv3_glu, "sana.ff, 17 frames", {5, 30, 52, 6720}, dwconv3_glu},
+    {OP_dwconv3_glu, "sana.ff, 81 frames", {21, 30, 52, 6720}, dwconv3_glu},
+    {OP_linear, "sana.point, 17 frames", {7800, 6720, 2240, 0}, linear},
+    {OP_conv2d, "sana.temporal, 17 frames", {5, 1560, 2240}, temporal_conv},
+    {OP_conv2d, "sana.temporal, 81 frames", {21, 1560, 2240}, temporal_conv},
     {.name = NULL},
 };
 
@@ -503,6 +584,13 @@ static const ShapeCase SMALL[] = {
     {OP_groupnorm, "demo.vae.mid", {16, 16, 64}, groupnorm},
     {OP_groupnorm_silu, "demo.vae norm1", {64, 48, 128}, groupnorm},
     {OP_groupnorm_silu, "demo.vae last norm2", {128, 128, 32, 1}, groupnorm},
+    {OP_conv2d, "small sana.patch", {24, 16, 16, 224}, patch_conv},
+    {OP_conv2d, "small sana.temporal", {3, 48, 224}, temporal_conv},
+    {OP_norm_relu_rope, "small sana", {144, 2, 112, 672, 448}, norm_relu_rope},
+    {OP_linear_attention, "small sana", {144, 2, 112}, linear_attention},
+    {OP_attention, "small sana.cross", {144, 300, 2, 112}, cross_attention},
+    {OP_linear_silu, "small sana.ff", {144, 224, 1344}, linear_silu},
+    {OP_dwconv3_glu, "small sana.ff", {3, 8, 6, 672}, dwconv3_glu},
     {.name = NULL},
 };
 
