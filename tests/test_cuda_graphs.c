@@ -40,16 +40,18 @@ static void attention(Tally *t, const CudaLibs *l) {
         int mask;
         AttentionGraph form;
         bool good;
+        int64_t bias; /* keys that it is for; 0: none */
     } CASE[] = {
-        {4608, 4608, 24, 24, 128, 0, MASK_NONE, ATTENTION_UNIFIED, true},
-        {4608, 4608, 24, 24, 128, 256, MASK_NONE, ATTENTION_UNIFIED, true},
-        {126, 1024, 32, 32, 64, 0, MASK_NONE, ATTENTION_UNIFIED, true},
-        {1, 1, 1, 1, 8, 0, MASK_NONE, ATTENTION_UNIFIED, true},
-        {4608, 4608, 24, 24, 128, 0, MASK_NONE, ATTENTION_COMPOSITE, true},
-        {77, 77, 12, 12, 64, 0, MASK_CAUSAL, ATTENTION_COMPOSITE, true},
-        {512, 512, 32, 8, 128, 0, MASK_CAUSAL, ATTENTION_COMPOSITE, true},
-        {512, 512, 32, 8, 128, 64, MASK_NONE, ATTENTION_COMPOSITE, true},
-        {512, 512, 32, 5, 128, 0, MASK_NONE, ATTENTION_COMPOSITE, false}, /* heads do not divide */
+        {4608, 4608, 24, 24, 128, 0, MASK_NONE, ATTENTION_UNIFIED, true, 0},
+        {4608, 4608, 24, 24, 128, 256, MASK_NONE, ATTENTION_UNIFIED, true, 0},
+        {126, 1024, 32, 32, 64, 0, MASK_NONE, ATTENTION_UNIFIED, true, 0},
+        {1, 1, 1, 1, 8, 0, MASK_NONE, ATTENTION_UNIFIED, true, 0},
+        {4608, 4608, 24, 24, 128, 0, MASK_NONE, ATTENTION_COMPOSITE, true, 0},
+        {77, 77, 12, 12, 64, 0, MASK_CAUSAL, ATTENTION_COMPOSITE, true, 0},
+        {512, 512, 32, 8, 128, 0, MASK_CAUSAL, ATTENTION_COMPOSITE, true, 0},
+        {512, 512, 32, 8, 128, 64, MASK_NONE, ATTENTION_COMPOSITE, true, 0},
+        {512, 512, 32, 5, 128, 0, MASK_NONE, ATTENTION_COMPOSITE, false, 0}, /* heads do not divide */
+        {7800, 300, 20, 20, 112, 0, MASK_NONE, ATTENTION_COMPOSITE, true, 300},
     };
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
         Attention a = {.q = view(CASE[i].tq, CASE[i].h, CASE[i].e, CASE[i].gap),
@@ -57,6 +59,7 @@ static void attention(Tally *t, const CudaLibs *l) {
                        .v = view(CASE[i].tk, CASE[i].hk, CASE[i].e, CASE[i].gap),
                        .o = view(CASE[i].tq, CASE[i].h, CASE[i].e, 0),
                        .scale = 0.125f, .mask = CASE[i].mask};
+        if (CASE[i].bias) a.bias = tensor_of((void *)4096, BF16, CASE[i].bias);
         Error e = {0};
         char what[64];
         snprintf(what, sizeof what, "attention %zu", i);

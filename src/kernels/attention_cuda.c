@@ -67,7 +67,7 @@ static CudaDnnDesc inner(CudaDnn *g, int64_t *id, cudnnDataType_t t, int64_t hea
 
 static void composite(CudaDnn *g, const Attention *a) {
     const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
-    int64_t h = a->q.shape[1], tq = a->q.shape[0], tk = a->k.shape[0], id = ATTENTION_ID_LOW + 1;
+    int64_t h = a->q.shape[1], tq = a->q.shape[0], tk = a->k.shape[0], id = ATTENTION_ID_BIAS + 1;
 #define FULL(type) inner(g, &id, type, h, tq, tk)
 #define COLUMN() inner(g, &id, f32, h, tq, 1)
     CudaDnnDesc q = real(g, ATTENTION_ID_Q, &a->q, false), k = real(g, ATTENTION_ID_K, &a->k, true);
@@ -75,6 +75,12 @@ static void composite(CudaDnn *g, const Attention *a) {
     CudaDnnDesc product = FULL(f32), s = FULL(f32);
     cuda_dnn_matmul(g, q, k, product);
     cuda_dnn_pointwise(g, CUDNN_POINTWISE_MUL, f32, -1, product, scalar(g, ATTENTION_ID_SCALE), NULL, s);
+    if (a->bias.rank) {
+        const int64_t dims[] = {1, 1, 1, tk}, strides[] = {tk, tk, tk, 1};
+        CudaDnnDesc bias = cuda_dnn_tensor(g, ATTENTION_ID_BIAS, CUDNN_DATA_BFLOAT16, DNN_REAL, dims, strides), biased = FULL(f32);
+        cuda_dnn_pointwise(g, CUDNN_POINTWISE_ADD, f32, -1, s, bias, NULL, biased);
+        s = biased;
+    }
     if (a->mask == MASK_CAUSAL) {
         CudaDnnDesc row = FULL(CUDNN_DATA_INT32), column = FULL(CUDNN_DATA_INT32), seen = FULL(CUDNN_DATA_BOOLEAN);
         CudaDnnDesc masked = FULL(f32);
@@ -110,7 +116,7 @@ void attention_cuda_graph(CudaDnn *g, const Attention *a, AttentionGraph form) {
 
 typedef struct Key {
     int64_t tq, tk, h, hk, e, token[4], head[4]; /* strides of q, k, v, o */
-    int32_t kind, causal;
+    int32_t kind, causal, biased, none;
 } Key;
 
 /* The graph of a, planned at first use. cuDNN may have no engine for it: then it is not ready. */
@@ -119,16 +125,18 @@ static Status flash_plan(Cuda *c, cudnnHandle_t handle, const Attention *a, Cuda
     memset(&key, 0, sizeof key);
     key.kind = KEY_ATTENTION;
     key.causal = a->mask == MASK_CAUSAL;
+    key.biased = a->bias.rank != 0;
     key.tq = a->q.shape[0], key.tk = a->k.shape[0];
     key.h = a->q.shape[1], key.hk = a->k.shape[1], key.e = a->q.shape[2];
     const Tensor *all[] = {&a->q, &a->k, &a->v, &a->o};
     for (int i = 0; i < 4; i++) key.token[i] = all[i]->stride[0], key.head[i] = all[i]->stride[1];
     *out = cuda_plans_claim(c->plans, &key, sizeof key);
     if (*out) return OK; /* perhaps the knowledge that there is none */
-    AttentionGraph form = a->mask == MASK_NONE && key.h == key.hk && c->libs.cudnnGetVersion_() >= UNIFIED_SINCE
+    AttentionGraph form = a->mask == MASK_NONE && !key.biased && key.h == key.hk && c->libs.cudnnGetVersion_() >= UNIFIED_SINCE
                               ? ATTENTION_UNIFIED : ATTENTION_COMPOSITE;
     CudaDnn *g = cuda_dnn_begin(&c->libs, handle, e, "attention %lldx%lldx%lldx%lld%s%s", (long long)key.h,
-                                (long long)key.tq, (long long)key.tk, (long long)key.e, key.causal ? " causal" : "",
+                                (long long)key.tq, (long long)key.tk, (long long)key.e,
+                                key.causal ? " causal" : key.biased ? " biased" : "",
                                 form == ATTENTION_UNIFIED ? "" : " (composite)");
     Status s = g ? OK : ERR_MEMORY;
     if (s == OK) {
@@ -145,11 +153,12 @@ static Status flash_plan(Cuda *c, cudnnHandle_t handle, const Attention *a, Cuda
 }
 
 static Status flash_run(Exec *x, const Attention *a, CudaDnn *g) {
+    bool biased = a->bias.rank != 0; /* never causal then */
     const int64_t ids[] = {ATTENTION_ID_Q, ATTENTION_ID_K, ATTENTION_ID_V, ATTENTION_ID_O, ATTENTION_ID_SCALE,
-                           ATTENTION_ID_LOW};
+                           biased ? ATTENTION_ID_BIAS : ATTENTION_ID_LOW};
     float scale = a->scale, low = -INFINITY;
-    void *pointers[] = {a->q.data, a->k.data, a->v.data, a->o.data, &scale, &low};
-    return cuda_dnn_run(x, g, x->cuda->workspace, a->mask == MASK_CAUSAL ? 6 : 5, ids, pointers);
+    void *pointers[] = {a->q.data, a->k.data, a->v.data, a->o.data, &scale, biased ? a->bias.data : &low};
+    return cuda_dnn_run(x, g, x->cuda->workspace, biased || a->mask == MASK_CAUSAL ? 6 : 5, ids, pointers);
 }
 
 /* --- products per head by cuBLAS --- */
@@ -222,7 +231,7 @@ static Status mix(Exec *x, const char *op, Tensor p, const Tensor *v, int64_t ke
 typedef struct Parts {
     Heads heads;
     int64_t rows; /* queries of a block */
-    size_t scores, probabilities, out, sums, total;
+    size_t scores, probabilities, out, sums, bias, total;
 } Parts;
 
 static size_t piece(size_t *total, int64_t count, DType t) {
@@ -242,6 +251,7 @@ static Parts parts_of(const Attention *a) {
     if (a->q.dtype == BF16) p.probabilities = piece(&p.total, batch * p.rows * tk, BF16);
     p.out = piece(&p.total, batch * p.rows * a->q.shape[2], F32);
     p.sums = piece(&p.total, batch * p.rows, F32);
+    if (a->bias.rank && a->bias.dtype != F32) p.bias = piece(&p.total, tk, F32);
     return p;
 }
 
@@ -253,12 +263,18 @@ static Status parts_run(Exec *x, const Attention *a) {
     int64_t tq = a->q.shape[0], tk = a->k.shape[0], e = a->q.shape[2], batch = p.heads.batch;
     void *probabilities = a->q.dtype == BF16 ? at + p.scores : at;
     char *out = at + p.scores + p.probabilities, *sums = out + p.out;
+    Tensor bias = a->bias;
+    if (p.bias) {
+        bias = tensor_of(sums + p.sums, F32, tk);
+        TRY(cuda_pieces_op(x, OP_copy, &(Copy){.y = bias, .x = a->bias}));
+    }
     for (int64_t g = 0; g < p.heads.outer; g++)
         for (int64_t q0 = 0; q0 < tq; q0 += p.rows) {
             int64_t n = tq - q0 < p.rows ? tq - q0 : p.rows;
             Tensor s = tensor_of(at, F32, batch, n, tk), sum = tensor_of(sums, F32, batch, n);
             Tensor pr = tensor_of(probabilities, a->q.dtype, batch, n, tk), acc = tensor_of(out, F32, batch, n, e);
             TRY(scores(x, "attention", &a->q, &a->k, g * batch, g, p.heads.k_step, q0, a->scale, s));
+            if (bias.rank) TRY(cuda_pieces_op(x, OP_add, &(Add){.y = s, .a = s, .b = bias}));
             TRY(cuda_pieces_flash(x, pr, sum, s, q0, a->mask == MASK_CAUSAL));
             TRY(mix(x, "attention", pr, &a->v, g, p.heads.k_step, acc.data, F32, (int)e, n * e));
             Tensor o = tensor_slice(tensor_slice(a->o, 0, q0, n), 1, g * batch, batch);
@@ -273,6 +289,7 @@ static Status parts_run(Exec *x, const Attention *a) {
 static bool flash_serves(const Attention *a) {
     const Tensor *all[] = {&a->q, &a->k, &a->v, &a->o};
     if (a->q.dtype != BF16 || a->q.shape[2] % E_STEP || a->q.shape[2] > E_MAX) return false;
+    if (a->bias.rank && (uintptr_t)a->bias.data % 16) return false;
     for (int i = 0; i < 4; i++) {
         if ((uintptr_t)all[i]->data % 16) return false;
         if (all[i]->shape[0] > 1 && all[i]->stride[0] % E_STEP) return false;
@@ -309,11 +326,21 @@ static Status check(Exec *x, OpId op, Tensor o, Tensor q, Tensor k, Tensor v) {
     return OK;
 }
 
+static Status check_bias(Exec *x, const Attention *a) {
+    const Tensor *b = &a->bias;
+    if (!b->rank || (b->rank == 1 && b->shape[0] == a->k.shape[0] && b->stride[0] == 1 && b->dtype == a->q.dtype &&
+                     a->mask == MASK_NONE))
+        return OK;
+    return fail(x->error, ERR_MODEL, "attention: bias must be one row [%lld] of the dtype of q, without another mask",
+                (long long)a->k.shape[0]);
+}
+
 static Status attention(Exec *x, const void *args) {
     const Attention *a = args;
     TRY(check(x, OP_attention, a->o, a->q, a->k, a->v));
+    TRY(check_bias(x, a));
     if (!tensor_numel(a->o)) return OK;
-    if (attention_wide_serves(x->cuda, a)) return attention_wide_run(x, a);
+    if (!a->bias.rank && attention_wide_serves(x->cuda, a)) return attention_wide_run(x, a);
     if (!flash_serves(a)) return parts_run(x, a);
     CudaDnn *g = NULL;
     char why[512] = "";

@@ -1,0 +1,112 @@
+/* dwconv.cu - CUDA reference of dwconv3_glu: frame by frame, the depthwise convolution with its bias into scratch, then the
+ * table's act_mul. A frame's worth of scratch, whatever the length of the clip.
+ *
+ * Easy to get wrong: one fma a tap, in the order of the rows, from 0; taps outside the frame take no part. */
+#include "kernels/cuda_pieces.h"
+#include "kernels/cuda_rows.cuh"
+#include "kernels/registry.h"
+
+#include <stdio.h>
+
+using rows::narrow;
+using rows::r;
+using rows::widen;
+
+namespace {
+
+constexpr int THREADS = 256, SIDE = 3;
+
+struct Frame {
+    int height, width, channels;
+    int64_t row, column; /* strides of x */
+};
+
+/* d [Y,X,C], contiguous: a thread an element. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS) k_dwconv3(T *d, const T *x, const T *w, const T *bias, Frame f) {
+    int c = blockIdx.x * THREADS + threadIdx.x, px = blockIdx.y, py = blockIdx.z;
+    if (c >= f.channels) return;
+    float sum = 0.0f;
+    for (int ky = 0; ky < SIDE; ky++)
+        for (int kx = 0; kx < SIDE; kx++) {
+            int iy = py + ky - 1, ix = px + kx - 1;
+            if (iy < 0 || iy >= f.height || ix < 0 || ix >= f.width) continue;
+            sum = fmaf(widen<T>(x[iy * f.row + ix * f.column + c]), widen<T>(w[(c * SIDE + ky) * SIDE + kx]), sum);
+        }
+    d[((int64_t)py * f.width + px) * f.channels + c] = narrow<T>(r<T>(sum) + widen<T>(bias[c]));
+}
+
+Status check(Exec *x, const Dwconv3Glu *a) {
+    const Weight *w = a->w;
+    const char *name = w->name ? w->name : "weight";
+    int64_t c = a->y.rank == 4 ? a->y.shape[3] : 0;
+    bool fits = a->y.rank == 4 && a->x.rank == 4 && a->x.shape[3] == 2 * c && a->x.stride[3] == 1 && a->y.stride[3] == 1;
+    for (int d = 0; fits && d < 3; d++) fits = a->x.shape[d] == a->y.shape[d];
+    if (!fits || a->x.dtype != a->y.dtype || (a->x.dtype != F32 && a->x.dtype != BF16))
+        return fail(x->error, ERR_MODEL, "%s: dwconv3_glu takes frames [F, Y, X, 2C] to [F, Y, X, C], channels contiguous", name);
+    const int64_t shape[4] = {2 * c, SIDE, SIDE, 1};
+    if (w->w.rank != 4 || memcmp(w->w.shape, shape, sizeof shape) || !tensor_contiguous(w->w) || !w->bias.rank ||
+        tensor_numel(w->bias) != 2 * c)
+        return fail(x->error, ERR_MODEL, "%s: dwconv3_glu takes plain [%lld, 3, 3, 1] weights with a bias", name,
+                    (long long)(2 * c));
+    if (a->x.shape[1] > 65535 || a->x.shape[2] > 65535)
+        return fail(x->error, ERR_MODEL, "%s: dwconv3_glu: frames of %lld x %lld are too large", name, (long long)a->x.shape[1],
+                    (long long)a->x.shape[2]);
+    return OK;
+}
+
+size_t dwconv3_glu_scratch(const Exec *x, const void *args) {
+    const Tensor *t = &((const Dwconv3Glu *)args)->x;
+    (void)x;
+    size_t bytes = (size_t)(t->shape[1] * t->shape[2] * t->shape[3]) * dtype_size(t->dtype);
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+template <typename T> void convolve(cudaStream_t stream, Tensor d, const Dwconv3Glu *a, int64_t frame) {
+    const Tensor &in = a->x;
+    Frame f = {(int)in.shape[1], (int)in.shape[2], (int)in.shape[3], in.stride[1], in.stride[2]};
+    dim3 grid((unsigned)((f.channels + THREADS - 1) / THREADS), (unsigned)f.width, (unsigned)f.height);
+    k_dwconv3<T><<<grid, THREADS, 0, stream>>>((T *)d.data, (const T *)in.data + frame * in.stride[0], (const T *)a->w->w.data,
+                                               (const T *)a->w->bias.data, f);
+}
+
+Status dwconv3_glu_cuda(Exec *x, const void *args) {
+    const Dwconv3Glu *a = (const Dwconv3Glu *)args;
+    TRY(check(x, a));
+    if (!tensor_numel(a->y)) return OK;
+    int64_t c = a->y.shape[3];
+    const int64_t shape[] = {a->x.shape[1], a->x.shape[2], 2 * c};
+    Tensor d = arena_tensor(x->scratch, a->x.dtype, 3, shape);
+    if (!d.data) return fail(x->error, ERR_MEMORY, "dwconv3_glu: no scratch of %zu bytes", tensor_bytes(d));
+    for (int64_t i = 0; i < a->y.shape[0]; i++) {
+        if (a->x.dtype == BF16) convolve<__nv_bfloat16>(x->cuda->stream, d, a, i);
+        else convolve<float>(x->cuda->stream, d, a, i);
+        TRY(cuda_launched(x, "dwconv3_glu"));
+        Tensor y = tensor_slice(a->y, 0, i, 1);
+        ActMul glu = {};
+        glu.y = y, glu.kind = ACT_SILU;
+        for (int k = 0; k < 3; k++) glu.y.shape[k] = y.shape[k + 1], glu.y.stride[k] = y.stride[k + 1];
+        glu.y.rank = 3;
+        glu.a = tensor_slice(d, 2, c, c), glu.b = tensor_slice(d, 2, 0, c);
+        TRY(cuda_pieces_op(x, OP_act_mul, &glu));
+    }
+    return OK;
+}
+
+/* As for linear: weights of a GPU are in the compute dtype. */
+bool dwconv3_glu_accepts(const void *args, char *why, size_t size) {
+    const Dwconv3Glu *a = (const Dwconv3Glu *)args;
+    const Weight *w = a->w;
+    const char *name = w->name ? w->name : "weight";
+    if (w->scale.rank || w->lora) snprintf(why, size, "%s: no scales or LoRA on the CUDA table yet", name);
+    else if (w->w.dtype != a->x.dtype || w->round != a->x.dtype || (w->bias.rank && w->bias.dtype != a->x.dtype))
+        snprintf(why, size, "%s: weight %s rounded to %s, bias %s: expected %s as x", name, dtype_name(w->w.dtype),
+                 dtype_name(w->round), w->bias.rank ? dtype_name(w->bias.dtype) : "none", dtype_name(a->x.dtype));
+    else return true;
+    return false;
+}
+
+} /* namespace */
+
+const Impl DWCONV_CUDA[] = {{OP_dwconv3_glu, "cuda", dwconv3_glu_cuda, dwconv3_glu_scratch, dwconv3_glu_accepts}};
+const int DWCONV_CUDA_COUNT = sizeof DWCONV_CUDA / sizeof *DWCONV_CUDA;
