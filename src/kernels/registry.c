@@ -17,6 +17,7 @@ void ops_cpu(Ops *ops) {
     ops_append(ops, CONV_CPU, CONV_CPU_COUNT);
     ops_append(ops, GROUPNORM_CPU, GROUPNORM_CPU_COUNT);
     ops_append(ops, SELF_ATTENTION_CPU, SELF_ATTENTION_CPU_COUNT);
+    ops_append(ops, CHAN_NORM_CPU, CHAN_NORM_CPU_COUNT);
 }
 
 size_t ops_cpu_resident(void) {

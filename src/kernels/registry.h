@@ -44,6 +44,8 @@ extern const Impl GROUPNORM_CPU[];
 extern const int GROUPNORM_CPU_COUNT;
 extern const Impl SELF_ATTENTION_CPU[];
 extern const int SELF_ATTENTION_CPU_COUNT;
+extern const Impl CHAN_NORM_CPU[];
+extern const int CHAN_NORM_CPU_COUNT;
 
 #ifdef HAVE_CUDA
 extern const Family FAMILIES_CUDA[];

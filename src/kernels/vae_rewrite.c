@@ -40,6 +40,7 @@ bool vae_rewrite_upsample_accepts(const void *args, char *why, size_t size) {
                  a->stride);
     else if (a->pad_top != 1 || a->pad_left != 1 || a->pad_bottom != 1 || a->pad_right != 1)
         snprintf(why, size, "padding %d %d %d %d, expected 1 all around", a->pad_top, a->pad_left, a->pad_bottom, a->pad_right);
+    else if (a->x.rank != 3) snprintf(why, size, "frames, expected one picture");
     else return true;
     return false;
 }

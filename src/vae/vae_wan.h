@@ -40,11 +40,15 @@ int64_t vae_wan_frames_each(const VaeWanConfig *c);
 /* Frames of video of `latent` latent frames. */
 int64_t vae_wan_frames(const VaeWanConfig *c, int64_t latent);
 
+/* What op chan_affine takes to scale latents, in the work arena: by = r(1 / r(std)), add = r(mean). */
+Status vae_wan_vectors(const VaeWanConfig *c, Exec *x, Tensor *by, Tensor *add);
+
 /* video [frames, scale Y, scale X, 3] from z [F, Y, X, latent], as the transformer leaves it: F32 or x's dtype, any strides;
  * it is scaled by the config's mean and std here. video is U8 (to_rgb8), or of x's dtype and then not clamped: a reader
  * clamps to [-1, 1]. `together`: latent frames after the first that are decoded at a time, 1 as diffusers; more is memory
  * for fewer launches, with the same sums.
- * Work arena: the caches and one chunk. Taps, of every chunk: vae.conv_in, vae.mid, vae.up.<i>, vae.norm_out, vae.frames. */
+ * Work arena: the caches and one chunk. Taps, of every chunk: vae.conv_in, those of the blocks, vae.up.<i> behind an upsampling, vae.norm_out,
+ * vae.frames. */
 Status vae_wan_decode(const VaeWan *v, Exec *x, Tensor z, int64_t together, Tensor video);
 
 #endif

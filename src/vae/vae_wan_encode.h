@@ -23,7 +23,7 @@ typedef struct VaeWanEncoder {
 void vae_wan_encode_bind(VaeWanEncoder *v, Bind *b);
 /* z [F, Y, X, latent] = r(r(mean - latents_mean) * r(1 / latents_std)) of the posterior of video [frames, scale Y, scale X, 3],
  * x's dtype both; frames = vae_wan_frames(F), 1 for an image. ERR_MODEL for other shapes. Taps, of every chunk:
- * vae.enc.conv_in, vae.enc.down.<i>, vae.enc.mid, vae.enc.norm_out, vae.enc.moments. */
+ * vae.enc.conv_in, those of the blocks, vae.enc.down.<i> behind a downsampling, vae.enc.norm_out; vae.enc.moments once. */
 Status vae_wan_encode(const VaeWanEncoder *v, Exec *x, Tensor video, Tensor z);
 
 #endif

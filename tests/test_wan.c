@@ -1,0 +1,160 @@
+/* test_wan.c - Wan's autoencoder: names and sizes of the published checkpoint, decode of 1, 5 and 17 frames and encode of 1
+ * and 5 against diffusers in f32, every stage in bf16, equal bits whatever is decoded together, refusals, the memory plan.
+ *
+ * GOLDEN_VERBOSE=1 prints how near everything is. Run from the repository root. */
+#include "expect.h"
+#include "golden_wan.h"
+
+static char folder[500]; /* lint: allow-static (test program) */
+
+static void report(const Golden *g, const char *what) {
+    for (int i = 0; i < g->stages; i++) {
+        bool good = g->stage[i].metric <= 1;
+        expect_at(good, g->stage[i].name, what, 0);
+        if (!good || getenv("GOLDEN_VERBOSE")) printf("%-5s %-22s %.3g\n", what, g->stage[i].name, g->stage[i].metric);
+    }
+}
+
+/* --- the published checkpoint --- */
+
+static void published(void) {
+    VaeWan decoder;
+    Error e = {0};
+    char path[600];
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    mutate_write(path, "{}", 2);
+    expect_ok(vae_wan_open(folder, &decoder, &e), &e);
+    VaeWanEncoder encoder = {.c = decoder.c};
+    Bind b = {.prefix = ""};
+    vae_wan_bind(&decoder, &b);
+    int both = b.count;
+    vae_wan_encode_bind(&encoder, &b);
+    int64_t values = 0;
+    int tensors = 0;
+    for (int i = 0; i < b.count; i++) {
+        int64_t n = 1;
+        for (int d = 0; d < b.rows[i].rank; d++) n *= b.rows[i].shape[d];
+        values += n;
+        if (!b.rows[i].row_start) tensors++;
+    }
+    expect(tensors == 194 && values == 126892531 && both < b.count);
+    expect(vae_wan_scale(&decoder.c) == 8 && vae_wan_frames_each(&decoder.c) == 4 && vae_wan_frames(&decoder.c, 21) == 81);
+    expect(decoder.up[1][0].in == 192 && decoder.up[1][0].out == 384 && decoder.up[3][0].out == 96);
+    bind_free(&b);
+}
+
+/* --- refusals --- */
+
+static void refused(const char *key, const char *value, const char *text) {
+    VaeWan v;
+    Error e = {0};
+    char path[700], json[300];
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    snprintf(json, sizeof json, "{\"%s\": %s}", key, value);
+    mutate_write(path, json, strlen(json));
+    expect_status(vae_wan_open(folder, &v, &e), ERR_MODEL, text, &e);
+}
+
+static void refusals(void) {
+    refused("is_residual", "true", "is_residual");
+    refused("patch_size", "2", "patch_size");
+    refused("attn_scales", "[1]", "attn_scales");
+    refused("dim_mult", "[1, 2]", "temperal_downsample");
+    refused("dim_mult", "[1, 2, 0, 4]", "dim_mult 0");
+    refused("dim_mult", "\"x\"", "a list of integers");
+    refused("temperal_downsample", "[1, 2, 3]", "a short list of booleans");
+    refused("latents_mean", "[1.0]", "z_dim 16 numbers, found 1");
+    refused("latents_std", "[0,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "latents_std not 0");
+    refused("latents_std", "[\"a\"]", "a short list of numbers");
+    refused("out_channels", "12", "out_channels 3");
+    refused("num_res_blocks", "9", "num_res_blocks below");
+}
+
+static void wrong_shapes(Golden *g, const WanParts *p) {
+    size_t mark = arena_mark(&g->work);
+    g->x.dtype = F32;
+    Tensor z = wan_latents(g, 2, F32), four = exec_new(&g->x, 4, 24, 40, 3), five = exec_new(&g->x, 5, 24, 40, 3);
+    expect_status(vae_wan_decode(&p->decoder, &g->x, z, 1, four), ERR_MODEL, "give 5 frames of 24 x 40", &g->error);
+    expect_status(vae_wan_decode(&p->decoder, &g->x, z, 0, five), ERR_MODEL, "one or more frames at a time", &g->error);
+    expect_status(vae_wan_decode(&p->decoder, &g->x, tensor_slice(z, 3, 0, 3), 1, five), ERR_MODEL, "Y, X, 4]", &g->error);
+    expect_status(vae_wan_encode(&p->encoder, &g->x, four, z), ERR_MODEL, "4 frames of 24 x 40 do not give 2", &g->error);
+    arena_reset(&g->work, mark);
+}
+
+/* --- the same video in other pieces --- */
+
+static void pieces(Golden *g, const WanParts *p, DType dtype) {
+    size_t mark = arena_mark(&g->work);
+    g->x.dtype = dtype;
+    Tensor z = wan_latents(g, WAN_LATENT, F32), one = exec_new(&g->x, 17, 24, 40, 3), other = exec_new(&g->x, 17, 24, 40, 3);
+    expect_ok(vae_wan_decode(&p->decoder, &g->x, z, 1, one), &g->error);
+    for (int64_t together = 2; together < 8; together += together == 4 ? 3 : 1) {
+        memset(other.data, 0x55, tensor_bytes(other));
+        expect_ok(vae_wan_decode(&p->decoder, &g->x, z, together, other), &g->error);
+        expect_at(!memcmp(one.data, other.data, tensor_bytes(one)), "the bits of one at a time", dtype_name(dtype), (int)together);
+    }
+    for (int64_t n = 1; n < WAN_LATENT; n++) { /* what follows changes nothing of what was */
+        Tensor part = tensor_slice(other, 0, 0, vae_wan_frames(&p->decoder.c, n));
+        expect_ok(vae_wan_decode(&p->decoder, &g->x, tensor_slice(z, 0, 0, n), 1, part), &g->error);
+        expect_at(!memcmp(one.data, part.data, tensor_bytes(part)), "the bits of a longer video", dtype_name(dtype), (int)n);
+    }
+    /* latents as the transformer has them, [C,F,Y,X]; bytes as to_rgb8 makes them */
+    Tensor across = exec_new_as(&g->x, F32, 4, WAN_LATENT, WAN_H, WAN_W), view = across;
+    for (int d = 0; d < 4; d++) view.shape[d] = across.shape[(d + 1) % 4], view.stride[d] = across.stride[(d + 1) % 4];
+    Tensor rgb = exec_new_as(&g->x, U8, 17, 24, 40, 3), want = exec_new_as(&g->x, U8, 17, 24, 40, 3);
+    expect_ok(op_copy(&g->x, &(Copy){.y = view, .x = z}), &g->error);
+    expect_ok(vae_wan_decode(&p->decoder, &g->x, view, 3, rgb), &g->error);
+    expect_ok(op_to_rgb8(&g->x, &(ToRgb8){.y = want, .x = one}), &g->error);
+    expect_at(!memcmp(rgb.data, want.data, tensor_bytes(rgb)), "the bytes", dtype_name(dtype), 0);
+    arena_reset(&g->work, mark);
+}
+
+static void image_latents(Golden *g, const WanParts *p) {
+    size_t mark = arena_mark(&g->work);
+    g->x.dtype = F32;
+    Tensor z = exec_new(&g->x, 2, WAN_H, WAN_W, 4), one = exec_new(&g->x, 1, WAN_H, WAN_W, 4);
+    expect_ok(vae_wan_encode(&p->encoder, &g->x, wan_video(g, 5), z), &g->error);
+    expect_ok(vae_wan_encode(&p->encoder, &g->x, wan_video(g, 1), one), &g->error);
+    expect(!memcmp(one.data, z.data, tensor_bytes(one)));
+    arena_reset(&g->work, mark);
+}
+
+static void scaled(Golden *g, const WanParts *p) {
+    size_t mark = arena_mark(&g->work);
+    g->x.dtype = BF16;
+    Tensor by, add, y = exec_new(&g->x, 3, WAN_H, WAN_W, 4), want = golden_find(g, "scaled");
+    expect_ok(vae_wan_vectors(&p->decoder.c, &g->x, &by, &add), &g->error);
+    expect_ok(op_chan_affine(&g->x, &(ChanAffine){.y = y, .x = wan_latents(g, 3, F32), .a = by, .b = add}), &g->error);
+    expect(want.rank && tensor_numel(want) >= tensor_numel(y) && !memcmp(y.data, want.data, tensor_bytes(y)));
+    arena_reset(&g->work, mark);
+}
+
+int main(void) {
+    static Golden g; /* lint: allow-static (test program) */
+    WanParts p;
+    expect_folder(folder, sizeof folder);
+    published();
+    refusals();
+    expect_ok(golden_open(&g), &g.error);
+    expect_ok(safetensors_open(GOLDEN_DIR "/wan.safetensors", &g.file, &g.error), &g.error);
+    wan_checkpoint(&g, folder);
+    expect_ok(wan_open(&g, folder, F32, &p), &g.error);
+    expect_ok(wan_f32(&g, &p), &g.error);
+    expect(g.stages == 18);
+    report(&g, "f32");
+    wrong_shapes(&g, &p);
+    pieces(&g, &p, F32);
+    image_latents(&g, &p);
+    wan_close(&p);
+    g.stages = 0;
+    expect_ok(wan_open(&g, folder, BF16, &p), &g.error);
+    scaled(&g, &p);
+    expect_ok(wan_bf16(&g, &p), &g.error);
+    expect(g.stages == 76);
+    report(&g, "bf16");
+    pieces(&g, &p, BF16);
+    wan_close(&p);
+    golden_close(&g);
+    expect_cleanup(folder);
+    return expect_done();
+}
