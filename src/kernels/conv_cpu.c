@@ -8,7 +8,7 @@
  * Easy to get wrong: bias and skip come after the first rounding, in every dtype (PyTorch adds them to cuDNN's output);
  * rows of the copy are packed at the tile's own width, so that rows of a stride-1 tile form one long matrix; nothing may
  * depend on the number of frames, so that a video decoded in other pieces has the same bits. */
-#include "kernels/conv_check.h"
+#include "kernels/conv_frames.h"
 #include "kernels/gemm_cpu.h"
 #include "kernels/registry.h"
 #include "ops.h"
@@ -21,38 +21,6 @@ enum {
     TILE_N_MIN = 32,
 };
 
-/* The arguments of every op here: pictures as frames [F,Y,X,C], kernels [Cout,kt,kh,kw,Cin]. */
-typedef struct Conv {
-    OpId op;
-    Tensor y, x, skip, skip_bias, kernel;
-    const Weight *w;
-    int64_t stride_t, stride, pad_top, pad_left, pad_bottom, pad_right;
-    bool biased;
-    int up; /* log2 of the upsampling */
-} Conv;
-
-/* t with an extent of 1 put in before dimension `dim`, when it is of rank `short_rank`. */
-static Tensor lifted(Tensor t, int short_rank, int dim) {
-    if (t.rank != short_rank) return t;
-    for (int d = t.rank; d > dim; d--) t.shape[d] = t.shape[d - 1], t.stride[d] = t.stride[d - 1];
-    t.shape[dim] = 1;
-    t.rank++;
-    return t;
-}
-
-static Conv flat(OpId op, const Conv2d *a) {
-    return (Conv){.op = op, .y = lifted(a->y, 3, 0), .x = lifted(a->x, 3, 0), .skip = lifted(a->skip, 3, 0),
-                  .skip_bias = a->skip_bias, .kernel = lifted(a->w->w, 4, 1), .w = a->w, .stride_t = 1, .stride = a->stride,
-                  .pad_top = a->pad_top, .pad_left = a->pad_left, .pad_bottom = a->pad_bottom, .pad_right = a->pad_right,
-                  .biased = a->w->bias.rank && a->form == CONV_BIAS, .up = op == OP_upsample_conv};
-}
-
-static Conv deep(const Conv3d *a) {
-    return (Conv){.op = OP_conv3d, .y = a->y, .x = a->x, .skip = a->skip, .skip_bias = a->skip_bias, .kernel = a->w->w,
-                  .w = a->w, .stride_t = a->stride_t, .stride = 1, .pad_top = a->pad, .pad_left = a->pad, .pad_bottom = a->pad,
-                  .pad_right = a->pad, .biased = a->w->bias.rank && a->form == CONV_BIAS};
-}
-
 typedef struct Plan {
     int64_t height, width, channels;     /* of an input frame as the kernel sees it: after upsampling */
     int64_t frames, out_height, out_width, out_channels, kt, kh, kw;
@@ -64,7 +32,7 @@ typedef struct Plan {
     size_t weights, bias, skip_bias, tiles, copy, sum, skip, per_thread, total;
 } Plan;
 
-static Plan plan(const Conv *a) {
+static Plan plan(const ConvFrames *a) {
     Tensor w = a->kernel;
     Plan p = {.height = a->x.shape[1] << a->up, .width = a->x.shape[2] << a->up, .channels = a->x.shape[3], .up = a->up,
               .frames = a->y.shape[0], .out_height = a->y.shape[1], .out_width = a->y.shape[2], .out_channels = w.shape[0],
@@ -89,47 +57,17 @@ static Plan plan(const Conv *a) {
     return p;
 }
 
-static Status check(Exec *x, const Conv *a) {
-    const char *op_name = ops_info(a->op)->name, *name = a->w->name ? a->w->name : "weight";
-    Tensor w = a->kernel;
-    if (w.rank != 5 || !gemm_storage(w.dtype) || !tensor_contiguous(w) || a->w->scale.rank || a->w->lora)
-        return fail(x->error, ERR_MODEL, "%s: %s takes plain contiguous [out, %skh, kw, in] weights only", name, op_name,
-                    a->op == OP_conv3d ? "kt, " : "");
-    if (a->x.rank != 4 || a->y.rank != 4 || a->x.stride[3] != 1 || a->y.stride[3] != 1)
-        return fail(x->error, ERR_MODEL, "%s: %s needs %s with contiguous channels", name, op_name,
-                    a->op == OP_conv3d ? "frames [F, Y, X, C]" : "pictures [Y, X, C] or frames of them");
-    if (a->x.shape[3] != w.shape[4] || a->y.shape[3] != w.shape[0])
-        return fail(x->error, ERR_MODEL, "%s: %s from %lld to %lld channels, weight has %lld to %lld", name, op_name,
-                    (long long)a->x.shape[3], (long long)a->y.shape[3], (long long)w.shape[4], (long long)w.shape[0]);
-    if (a->stride < 1 || a->stride_t < 1 || a->pad_top < 0 || a->pad_left < 0 || a->pad_bottom < 0 || a->pad_right < 0)
-        return fail(x->error, ERR_MODEL, "%s: %s with stride %lld or a negative padding", name, op_name,
-                    (long long)(a->stride < 1 ? a->stride : a->stride_t));
-    int64_t across = (a->x.shape[2] << a->up) + a->pad_left + a->pad_right - w.shape[3];
-    int64_t down = (a->x.shape[1] << a->up) + a->pad_top + a->pad_bottom - w.shape[2], along = a->x.shape[0] - w.shape[1];
-    if (across < 0 || down < 0 || across / a->stride + 1 != a->y.shape[2] || down / a->stride + 1 != a->y.shape[1])
-        return fail(x->error, ERR_MODEL, "%s: %s output is %lld x %lld, expected %lld x %lld", name, op_name,
-                    (long long)a->y.shape[1], (long long)a->y.shape[2], (long long)(down / a->stride + 1),
-                    (long long)(across / a->stride + 1));
-    if (along < 0 || along / a->stride_t + 1 != a->y.shape[0])
-        return fail(x->error, ERR_MODEL, "%s: %s output of %lld frames from %lld, kernel of %lld, stride %lld", name, op_name,
-                    (long long)a->y.shape[0], (long long)a->x.shape[0], (long long)w.shape[1], (long long)a->stride_t);
-    if (a->w->bias.rank && (tensor_numel(a->w->bias) != w.shape[0] || !gemm_storage(a->w->bias.dtype)))
-        return fail(x->error, ERR_MODEL, "%s: bias has %lld elements, want %lld", name,
-                    (long long)tensor_numel(a->w->bias), (long long)w.shape[0]);
-    if (a->x.dtype != a->y.dtype || (a->x.dtype != F32 && a->x.dtype != BF16))
-        return fail(x->error, ERR_MODEL, "%s: %s from %s to %s", name, op_name, dtype_name(a->x.dtype),
-                    dtype_name(a->y.dtype));
-    if (a->skip.rank && (!tensor_same_shape(a->skip, a->y) || a->skip.stride[3] != 1 || a->skip.dtype != a->y.dtype))
-        return fail(x->error, ERR_MODEL, "%s: %s: skip must be like the output, channels contiguous", name, op_name);
-    if (a->skip_bias.rank && (!a->skip.rank || tensor_numel(a->skip_bias) != w.shape[0] || !tensor_contiguous(a->skip_bias) ||
-                              !gemm_storage(a->skip_bias.dtype)))
-        return fail(x->error, ERR_MODEL, "%s: %s: skip_bias must be a vector of %lld beside a skip", name, op_name,
-                    (long long)w.shape[0]);
+/* Beside conv_frames_check: any stored dtype will do. */
+static Status check_storage(Exec *x, const ConvFrames *a) {
+    const char *name = a->w->name ? a->w->name : "weight";
+    if (!gemm_storage(a->kernel.dtype) || a->w->scale.rank || a->w->lora || (a->w->bias.rank && !gemm_storage(a->w->bias.dtype)) ||
+        (a->skip_bias.rank && !gemm_storage(a->skip_bias.dtype)))
+        return fail(x->error, ERR_MODEL, "%s: %s takes plain F32, BF16 or F16 weights only", name, ops_info(a->op)->name);
     return OK;
 }
 
 /* Columns [x0, x0 + n) of output pixels of row iy of an input frame, each with its kw neighbours. */
-static void unroll_row(const Plan *p, const Conv *a, int64_t frame, int64_t iy, int64_t x0, int64_t n, float *to) {
+static void unroll_row(const Plan *p, const ConvFrames *a, int64_t frame, int64_t iy, int64_t x0, int64_t n, float *to) {
     if (iy < 0 || iy >= p->height) {
         memset(to, 0, (size_t)(n * p->row) * sizeof *to);
         return;
@@ -183,7 +121,7 @@ typedef struct Wide {
     const float *weights, *bias, *skip_bias;
 } Wide;
 
-static void unit(const Plan *p, const Conv *a, const Wide *v, int64_t frame, int64_t y0, int64_t x0, int64_t n0,
+static void unit(const Plan *p, const ConvFrames *a, const Wide *v, int64_t frame, int64_t y0, int64_t x0, int64_t n0,
                  char *scratch) {
     float *copy = (float *)(void *)(scratch + p->copy), *sum = (float *)(void *)(scratch + p->sum);
     int64_t h = gemm_min(p->tile_y, p->out_height - y0), w = gemm_min(p->tile_x, p->out_width - x0);
@@ -207,8 +145,9 @@ static void unit(const Plan *p, const Conv *a, const Wide *v, int64_t frame, int
         }
 }
 
-static Status convolve(Exec *x, Conv a) {
-    TRY(check(x, &a));
+static Status convolve(Exec *x, ConvFrames a) {
+    TRY(conv_frames_check(x, &a));
+    TRY(check_storage(x, &a));
     Plan p = plan(&a);
     char *scratch = arena_push(x->scratch, p.total);
     if (!scratch) return fail(x->error, ERR_MEMORY, "%s: no scratch of %zu bytes", ops_info(a.op)->name, p.total);
@@ -231,25 +170,25 @@ static Status convolve(Exec *x, Conv a) {
     return OK;
 }
 
-static Status conv2d(Exec *x, const void *args) { return convolve(x, flat(OP_conv2d, args)); }
-static Status upsample_conv(Exec *x, const void *args) { return convolve(x, flat(OP_upsample_conv, args)); }
-static Status conv3d(Exec *x, const void *args) { return convolve(x, deep(args)); }
+static Status conv2d(Exec *x, const void *args) { return convolve(x, conv_frames(OP_conv2d, args)); }
+static Status upsample_conv(Exec *x, const void *args) { return convolve(x, conv_frames(OP_upsample_conv, args)); }
+static Status conv3d(Exec *x, const void *args) { return convolve(x, conv_frames(OP_conv3d, args)); }
 
 static size_t conv2d_scratch(const Exec *x, const void *args) {
     (void)x;
-    Conv a = flat(OP_conv2d, args);
+    ConvFrames a = conv_frames(OP_conv2d, args);
     return plan(&a).total;
 }
 
 static size_t upsample_conv_scratch(const Exec *x, const void *args) {
     (void)x;
-    Conv a = flat(OP_upsample_conv, args);
+    ConvFrames a = conv_frames(OP_upsample_conv, args);
     return plan(&a).total;
 }
 
 static size_t conv3d_scratch(const Exec *x, const void *args) {
     (void)x;
-    Conv a = deep(args);
+    ConvFrames a = conv_frames(OP_conv3d, args);
     return plan(&a).total;
 }
 
@@ -257,7 +196,7 @@ static size_t conv3d_scratch(const Exec *x, const void *args) {
 
 static Status roll(Exec *x, const void *args) {
     const Roll *a = args;
-    TRY(conv_check_roll(x, a));
+    TRY(conv_frames_check_roll(x, a));
     size_t history = tensor_bytes(a->cache), all = tensor_bytes(a->window);
     if (a->fresh) memset(a->window.data, 0, history);
     else memcpy(a->window.data, a->cache.data, history);

@@ -3,6 +3,7 @@
 #ifndef KERNELS_CONV_CUDA_H
 #define KERNELS_CONV_CUDA_H
 
+#include "kernels/conv_frames.h"
 #include "kernels/cuda_dnn.h"
 
 #ifdef HAVE_CUDA
@@ -10,9 +11,10 @@
 enum { CONV_ID_X = 1, CONV_ID_W, CONV_ID_Y };
 
 /* Adds y = conv(x) to g, without bias; a's x and y are contiguous. Failures stay in g. */
-void conv_cuda_graph(CudaDnn *g, const Conv2d *a);
-/* Builds the plan of a call of conv2d or upsample_conv; nothing when it exists. From any thread, with a handle of its own. */
-Status conv_cuda_prepare(Cuda *c, cudnnHandle_t handle, OpId op, const Conv2d *a, Error *e);
+void conv_cuda_graph(CudaDnn *g, const ConvFrames *a);
+/* Builds the plan of a call of conv2d, upsample_conv or conv3d; nothing when it exists. From any thread, with a handle of its
+ * own. */
+Status conv_cuda_prepare(Cuda *c, cudnnHandle_t handle, OpId op, const void *args, Error *e);
 
 #endif
 #endif

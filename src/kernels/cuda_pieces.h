@@ -5,6 +5,7 @@
 #ifndef KERNELS_CUDA_PIECES_H
 #define KERNELS_CUDA_PIECES_H
 
+#include "kernels/conv_frames.h"
 #include "kernels/cuda.h"
 
 #ifdef HAVE_CUDA
@@ -28,8 +29,8 @@ Status cuda_pieces_flash(Exec *x, Tensor p, Tensor sum, Tensor s, int64_t q0, bo
 /* o [n, heads, E] (any token and head strides) = r(acc / sum), acc F32 [heads, n, E] contiguous. */
 Status cuda_pieces_divide(Exec *x, Tensor o, Tensor acc, Tensor sum);
 
-/* y[Y',X',Cout] = r(conv(x)), both contiguous, w [Cout,kh,kw,Cin]. One thread an output: for rare shapes only. */
-Status cuda_pieces_conv(Exec *x, Tensor y, Tensor in, Tensor w, int stride, int pad_top, int pad_left);
+/* y = r(conv(x)), both contiguous; nothing before or after it. One thread an output: for rare shapes only. */
+Status cuda_pieces_conv(Exec *x, const ConvFrames *a);
 
 #ifdef __cplusplus
 }

@@ -30,6 +30,7 @@ const Family FAMILIES_CPU[] = {
     {"linear-gelu-f32", BOUNDED, LINEAR_GELU_F32_CPU, 2, "linear + GELU, the product kept in f32"},
     {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CPU, 3,
      "KL decoder: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
+    {"wan-norm", BOUNDED, WAN_NORM_CPU, 1, "Wan's VAE: RMS norm + SiLU in f32"},
     {"linear-gelu", EXACT, LINEAR_GELU_FUSED_CPU, 2, "linear + GELU in one pass"},
     {"ln-modulate", EXACT, LN_MODULATE_FUSED_CPU, 1, "LayerNorm + modulation in one pass"},
 };
@@ -40,6 +41,7 @@ const Family FAMILIES_CUDA[] = {
     {"linear-gelu-f32", BOUNDED, LINEAR_GELU_F32_CUDA, 2, "linear + GELU, the product kept in f32"},
     {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CUDA, 3,
      "KL decoder: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
+    {"wan-norm", BOUNDED, WAN_NORM_CUDA, 1, "Wan's VAE: RMS norm + SiLU in f32"},
     {"mean-norm-once", BOUNDED, MEAN_NORM_ONCE_CUDA, 3, "RMS norm, scale, gate and residual with one rounding"},
     {"linear-packed", EXACT, LINEAR_PACKED_CUDA, 2, "products of one input as one"},
     {"linear-rows", EXACT, LINEAR_ROWS_CUDA, 1, "rows of all steps in one product"},
@@ -74,6 +76,7 @@ void ops_cuda(Ops *ops) {
     ops_append(ops, SELF_ATTENTION_CUDA, SELF_ATTENTION_CUDA_COUNT);
     ops_append(ops, NORM_MEAN_CUDA, NORM_MEAN_CUDA_COUNT);
     ops_append(ops, GUIDANCE_CUDA, GUIDANCE_CUDA_COUNT);
+    ops_append(ops, CHAN_NORM_CUDA, CHAN_NORM_CUDA_COUNT);
     ops->row_bits = true;
 #endif
 }
