@@ -111,6 +111,136 @@ static void pieces(Golden *g, const WanParts *p, DType dtype) {
     arena_reset(&g->work, mark);
 }
 
+/* --- tiles --- */
+
+enum { TILE_FRAMES = 2, TILE_H = 5, TILE_W = 13 };
+
+/* Latents that are the same everywhere, that rise from the left to the right, or noise. */
+static Tensor tile_latents(Golden *g, int kind) {
+    Tensor z = exec_new_as(&g->x, F32, TILE_FRAMES, TILE_H, TILE_W, 4);
+    wan_normal("tiles", tensor_numel(z), z.data);
+    for (int64_t i = 0; kind && i < tensor_numel(z); i++)
+        golden_put(z.data, F32, i, kind == 1 ? 0.7 : 2.0 * (double)(i / 4 % TILE_W) / TILE_W - 1.0);
+    return z;
+}
+
+typedef struct Apart { double most, norm, top; } Apart;
+
+static Apart apart(Tensor a, Tensor b) {
+    Apart d = {0};
+    for (int64_t i = 0; i < tensor_numel(a); i++) {
+        double v = golden_at(b.data, b.dtype, i), e = fabs(golden_at(a.data, a.dtype, i) - v);
+        if (!(e <= d.most)) d.most = e;
+        d.norm += e * e;
+        d.top = fmax(d.top, fabs(v));
+    }
+    d.norm = sqrt(d.norm);
+    return d;
+}
+
+/* The same sums, but BLAS orders them by a product's extents. F32: both may be 1e-5 from the truth, as the goldens allow.
+ * BF16: one sum that rounds otherwise goes on in all that follows, up to the format's own noise: the distance of the whole
+ * decode from its f32 twin. */
+static void near(const Apart *d, DType dtype, double noise, int what) {
+    bool good = dtype == F32 ? d->most <= 2 * WAN_F32 * d->top : d->norm <= noise;
+    expect_at(good, "the frames of the whole", dtype_name(dtype), what);
+    if (getenv("GOLDEN_VERBOSE")) printf("tiles %s %d: most %.3g, norm %.3g of noise %.3g\n", dtype_name(dtype), what, d->most, d->norm, noise);
+}
+
+static void tiles(Golden *g, const WanParts *p, DType dtype, Tensor f32[3]) {
+    static const VaeWanTiles CUTS[] = {{1, 2}, {2, 1}, {2, 2}, {3, 5}};
+    size_t mark = arena_mark(&g->work);
+    g->x.dtype = dtype;
+    int64_t frames = vae_wan_frames(&p->decoder.c, TILE_FRAMES);
+    Tensor whole[3], have = exec_new(&g->x, frames, 8 * TILE_H, 8 * TILE_W, 3);
+    for (int kind = 0; kind < 3; kind++) {
+        whole[kind] = exec_new(&g->x, frames, 8 * TILE_H, 8 * TILE_W, 3);
+        Tensor z = tile_latents(g, kind);
+        expect_ok(vae_wan_decode(&p->decoder, &g->x, z, 1, whole[kind]), &g->error);
+        double noise = dtype == F32 ? 0 : apart(whole[kind], f32[kind]).norm;
+        for (int i = 0; i < (kind ? 3 : 4); i++) {
+            memset(have.data, 0x55, tensor_bytes(have));
+            expect_ok(vae_wan_decode_tiles(&p->decoder, &g->x, z, 1 + i % 2, CUTS[i], have), &g->error);
+            Apart d = apart(have, whole[kind]);
+            near(&d, dtype, noise, 10 * kind + i);
+        }
+    }
+    Tensor z = tile_latents(g, 0), rgb = exec_new_as(&g->x, U8, frames, 8 * TILE_H, 8 * TILE_W, 3);
+    Tensor want = exec_new_as(&g->x, U8, frames, 8 * TILE_H, 8 * TILE_W, 3);
+    expect_ok(vae_wan_decode_tiles(&p->decoder, &g->x, z, 1, (VaeWanTiles){2, 3}, have), &g->error);
+    expect_ok(vae_wan_decode_tiles(&p->decoder, &g->x, z, 1, (VaeWanTiles){2, 3}, rgb), &g->error);
+    expect_ok(op_to_rgb8(&g->x, &(ToRgb8){.y = want, .x = have}), &g->error);
+    expect(!memcmp(rgb.data, want.data, tensor_bytes(rgb)));
+    VaeWanTiles many = {2 * TILE_H + 1, 1}, none = {1, 0};
+    expect_status(vae_wan_decode_tiles(&p->decoder, &g->x, z, 1, many, have), ERR_MODEL, "into 11 x 1 tiles", &g->error);
+    expect_status(vae_wan_decode_tiles(&p->decoder, &g->x, z, 1, none, have), ERR_MODEL, "into 1 x 0 tiles", &g->error);
+    for (int kind = 0; dtype == F32 && kind < 3; kind++) { /* for the other dtype */
+        f32[kind] = whole[kind];
+        f32[kind].data = golden_copy(whole[kind]);
+    }
+    arena_reset(&g->work, mark);
+}
+
+static void cut(const VaeWanConfig *c, int times, int down, int across) {
+    VaeWanTiles t = vae_wan_tiles(c, 60, 104, times);
+    expect_at(t.down == down && t.across == across, "tiles", "halved", times);
+}
+
+/* --- the plan of the published size --- */
+
+static size_t planned(Golden *g, DType dtype, int64_t frames, VaeWanTiles t, size_t *scratch) {
+    VaeWan v;
+    Bind b = {.prefix = ""};
+    char path[600];
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    mutate_write(path, "{}", 2);
+    expect_ok(vae_wan_open(folder, &v, &g->error), &g->error);
+    vae_wan_bind(&v, &b);
+    for (int i = 0; i < b.count; i++) { /* as a dry run sees them: shapes without numbers */
+        BindRow *r = &b.rows[i];
+        int64_t s[5] = {r->shape[0], r->shape[2], r->shape[3], r->shape[4], r->shape[1]};
+        if (r->rank == 4) s[3] = s[4];
+        Tensor w = tensor_make((void *)4096, dtype, r->rank, r->rank > 2 ? s : r->shape);
+        if (r->target == BIND_VECTOR) *r->vector = w;
+        else if (r->target == BIND_BIAS) r->weight->bias = w;
+        else r->weight->w = w, r->weight->round = dtype;
+    }
+    Device dry = device_dry();
+    Arena work, room;
+    Calls calls = {0};
+    expect_ok(arena_open(&work, &dry, "work", (size_t)1 << 40, &g->error), &g->error);
+    expect_ok(arena_open(&room, &dry, "scratch", (size_t)1 << 40, &g->error), &g->error);
+    Exec x = {.ops = &g->ops, .device = &dry, .calls = &calls, .work = &work, .scratch = &room, .error = &g->error,
+              .dtype = dtype, .dry = true};
+    Tensor z = exec_new_as(&x, F32, frames, 60, 104, 16);
+    Tensor video = exec_new_as(&x, U8, vae_wan_frames(&v.c, frames), 480, 832, 3);
+    size_t before = work.used;
+    expect_ok(vae_wan_decode_tiles(&v, &x, z, 1, t, video), &g->error);
+    expect(work.used == before);
+    size_t peak = work.peak;
+    *scratch = room.peak;
+    if (getenv("GOLDEN_VERBOSE"))
+        printf("plan  832x480x%d in %s, %d x %d tiles: %.2f GiB, scratch of this table %.2f GiB\n",
+               (int)vae_wan_frames(&v.c, frames), dtype_name(dtype), t.down, t.across, (double)peak / 0x1p30,
+               (double)room.peak / 0x1p30);
+    calls_free(&calls);
+    arena_close(&work);
+    arena_close(&room);
+    bind_free(&b);
+    return peak;
+}
+
+static void plans(Golden *g) {
+    const size_t gib = (size_t)1 << 30;
+    const VaeWanTiles one = {1, 1}, four = {2, 2}, eight = {2, 4};
+    size_t scratch, bf16 = planned(g, BF16, 21, one, &scratch);
+    expect(bf16 < 4 * gib && scratch < gib); /* of 6 for both */
+    expect(planned(g, BF16, 2, one, &scratch) + gib / 8 > bf16); /* latents and pixels alone grow with the length */
+    expect(planned(g, F32, 21, one, &scratch) < 8 * gib);
+    expect(planned(g, BF16, 21, four, &scratch) < 2 * gib);
+    expect(planned(g, BF16, 21, eight, &scratch) < 3 * gib / 2);
+}
+
 static void image_latents(Golden *g, const WanParts *p) {
     size_t mark = arena_mark(&g->work);
     g->x.dtype = F32;
@@ -134,6 +264,7 @@ static void scaled(Golden *g, const WanParts *p) {
 int main(void) {
     static Golden g; /* lint: allow-static (test program) */
     WanParts p;
+    Tensor whole[3] = {{0}};
     omp_set_num_threads(1); /* tiny tensors: threads only wait for each other */
     expect_folder(folder, sizeof folder);
     published();
@@ -147,6 +278,7 @@ int main(void) {
     report(&g, "f32");
     wrong_shapes(&g, &p);
     pieces(&g, &p, F32);
+    tiles(&g, &p, F32, whole);
     image_latents(&g, &p);
     wan_close(&p);
     g.stages = 0;
@@ -156,7 +288,11 @@ int main(void) {
     expect(g.stages == 76);
     report(&g, "bf16");
     pieces(&g, &p, BF16);
+    tiles(&g, &p, BF16, whole);
+    for (int i = 0; i < 3; i++) free(whole[i].data);
+    for (int i = 0; i < 5; i++) cut(&p.decoder.c, i, i < 2 ? 1 : i < 4 ? 2 : 4, i < 1 ? 1 : i < 3 ? 2 : 4);
     wan_close(&p);
+    plans(&g);
     golden_close(&g);
     expect_cleanup(folder);
     return expect_done();

@@ -3,7 +3,6 @@
 
 #include "core/file.h"
 #include "core/json.h"
-#include "residency.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -116,166 +115,27 @@ Status vae_wan_vectors(const VaeWanConfig *c, Exec *x, Tensor *by, Tensor *add) 
 
 /* --- weights --- */
 
-/* Channels into and out of the resnets of level i of the decoder. */
-static int64_t level_out(const VaeWanConfig *c, int i) { return c->decoder_base * c->mult[c->levels - 1 - i]; }
-static int64_t level_in(const VaeWanConfig *c, int i) { return i ? level_out(c, i - 1) / 2 : level_out(c, 0); }
-static bool doubles_time(const VaeWanConfig *c, int i) { return i + 1 < c->levels && c->temporal[c->levels - 2 - i]; }
+int64_t vae_wan_level_out(const VaeWanConfig *c, int i) { return c->decoder_base * c->mult[c->levels - 1 - i]; }
+int64_t vae_wan_level_in(const VaeWanConfig *c, int i) { return i ? vae_wan_level_out(c, i - 1) / 2 : vae_wan_level_out(c, 0); }
+bool vae_wan_doubles_time(const VaeWanConfig *c, int i) { return i + 1 < c->levels && c->temporal[c->levels - 2 - i]; }
 
 void vae_wan_bind(VaeWan *v, Bind *b) {
     const VaeWanConfig *c = &v->c;
     char name[96];
     bind_conv3d(b, &v->post_quant, c->latent, c->latent, 1, 1, "post_quant_conv");
-    bind_conv3d(b, &v->conv_in, level_in(c, 0), c->latent, 3, 3, "decoder.conv_in");
-    vae_wan_blocks_bind_mid(b, &v->mid, level_in(c, 0), "decoder.mid_block");
+    bind_conv3d(b, &v->conv_in, vae_wan_level_in(c, 0), c->latent, 3, 3, "decoder.conv_in");
+    vae_wan_blocks_bind_mid(b, &v->mid, vae_wan_level_in(c, 0), "decoder.mid_block");
     for (int i = 0; i < c->levels; i++) {
-        int64_t out = level_out(c, i);
+        int64_t out = vae_wan_level_out(c, i);
         for (int r = 0; r <= c->resnets; r++) {
             snprintf(name, sizeof name, "decoder.up_blocks.%d.resnets.%d", i, r);
-            vae_wan_blocks_bind_resnet(b, &v->up[i][r], r ? out : level_in(c, i), out, name);
+            vae_wan_blocks_bind_resnet(b, &v->up[i][r], r ? out : vae_wan_level_in(c, i), out, name);
         }
         if (i + 1 == c->levels) break;
         snprintf(name, sizeof name, "decoder.up_blocks.%d.upsamplers.0", i);
         bind_conv(b, &v->upsample[i], out / 2, out, 3, "%s.resample.1", name);
-        if (doubles_time(c, i)) bind_conv3d(b, &v->time[i], 2 * out, out, 3, 1, "%s.time_conv", name);
+        if (vae_wan_doubles_time(c, i)) bind_conv3d(b, &v->time[i], 2 * out, out, 3, 1, "%s.time_conv", name);
     }
-    bind_vector(b, &v->norm_out, level_out(c, c->levels - 1), BIND_SQUEEZE, "decoder.norm_out.gamma");
-    bind_conv3d(b, &v->conv_out, c->out, level_out(c, c->levels - 1), 3, 3, "decoder.conv_out");
-}
-
-/* --- decode --- */
-
-/* Elements of the largest stage of a chunk of n latent frames that are not the first. */
-static int64_t widest(const VaeWanConfig *c, int64_t n, int64_t h, int64_t w) {
-    int64_t most = 0, f = n;
-    for (int i = 0; i < c->levels; i++, h *= 2, w *= 2) {
-        int64_t in = level_in(c, i), out = level_out(c, i), size = f * h * w * (in > out ? in : out);
-        if (doubles_time(c, i)) f *= 2, size = f * h * w * out;
-        most = size > most ? size : most;
-    }
-    return most;
-}
-
-static Status make_caches(const VaeWan *v, Exec *x, VaeWanRun *r, int64_t h, int64_t w) {
-    const VaeWanConfig *c = &v->c;
-    TRY(vae_wan_blocks_cache(x, r, VAE_WAN_HISTORY, h, w, c->latent));
-    TRY(vae_wan_blocks_cache_mid(x, r, &v->mid, h, w));
-    for (int i = 0; i < c->levels; i++) {
-        for (int k = 0; k <= c->resnets; k++) TRY(vae_wan_blocks_cache_resnet(x, r, &v->up[i][k], h, w));
-        if (doubles_time(c, i)) TRY(vae_wan_blocks_cache(x, r, VAE_WAN_HISTORY, h, w, level_out(c, i)));
-        if (i + 1 < c->levels) h *= 2, w *= 2;
-    }
-    return vae_wan_blocks_cache(x, r, VAE_WAN_HISTORY, h, w, level_out(c, c->levels - 1));
-}
-
-/* Each frame becomes two: the halves of the convolution's channels. The first chunk passes by, and leaves no history. */
-static Status double_time(const Weight *time, Exec *x, VaeWanRun *r, bool first) {
-    if (first) {
-        r->next++;
-        return OK;
-    }
-    size_t mark = arena_mark(x->work);
-    Tensor in = r->t.at;
-    int64_t f = in.shape[0], h = in.shape[1], w = in.shape[2], c = in.shape[3];
-    Tensor window = exec_new(x, VAE_WAN_HISTORY + f, h, w, c), both = exec_new(x, f, h, w, 2 * c);
-    TRY(op_copy(x, &(Copy){.y = vae_wan_blocks_behind(window, VAE_WAN_HISTORY), .x = in}));
-    Conv3d conv = vae_wan_blocks_conv(both, window, time);
-    TRY(vae_wan_blocks_causal(x, r, &conv));
-    Tensor y = vae_wan_blocks_next(r, 2 * f, h, w, c), from = tensor_view(both, f, h * w, 2, c);
-    for (int i = 0; i < 4; i++) from.shape[i] = (const int64_t[]){f, 2, h * w, c}[i];
-    from.stride[1] = c, from.stride[2] = 2 * c;
-    TRY(op_copy(x, &(Copy){.y = tensor_view(y, f, 2, h * w, c), .x = from}));
-    arena_reset(x->work, mark);
-    vae_blocks_done(&r->t, y);
-    return OK;
-}
-
-static Status upsample(const Weight *weight, Exec *x, VaeWanRun *r) {
-    const int64_t *s = r->t.at.shape;
-    Tensor y = vae_wan_blocks_next(r, s[0], 2 * s[1], 2 * s[2], weight->w.shape[0]);
-    Conv2d conv = vae_blocks_conv3(y, r->t.at, weight);
-    conv.tf32 = 1;
-    exec_site(x, "vae.upsample");
-    TRY(op_upsample_conv(x, &conv));
-    vae_blocks_done(&r->t, y);
-    return OK;
-}
-
-/* y = conv(silu(norm(at))), from window to y. */
-static Status head(const VaeWan *v, Exec *x, VaeWanRun *r, Tensor y) {
-    size_t mark = arena_mark(x->work);
-    const int64_t *s = r->t.at.shape;
-    Tensor window = exec_new(x, VAE_WAN_HISTORY + s[0], s[1], s[2], s[3]);
-    Tensor normed = vae_wan_blocks_behind(window, VAE_WAN_HISTORY);
-    TRY(vae_wan_blocks_norm(x, "vae.norm_out", normed, r->t.at, v->norm_out, (Tensor){0}));
-    TRY(exec_tap(x, "vae.norm_out", normed));
-    Conv3d conv = vae_wan_blocks_conv(y, window, &v->conv_out);
-    TRY(vae_wan_blocks_causal(x, r, &conv));
-    arena_reset(x->work, mark);
-    return exec_tap(x, "vae.frames", y);
-}
-
-/* Frames y of scaled latents z; first: the video's first. */
-static Status chunk(const VaeWan *v, Exec *x, VaeWanRun *r, Tensor z, bool first, Tensor y) {
-    const VaeWanConfig *c = &v->c;
-    size_t mark = arena_mark(x->work);
-    int64_t f = z.shape[0], h = z.shape[1], w = z.shape[2];
-    r->next = 0;
-    Tensor window = exec_new(x, VAE_WAN_HISTORY + f, h, w, c->latent), next = vae_wan_blocks_next(r, f, h, w, level_in(c, 0));
-    Conv3d conv = vae_wan_blocks_conv(vae_wan_blocks_behind(window, VAE_WAN_HISTORY), z, &v->post_quant);
-    TRY(op_conv3d(x, &conv));
-    conv = vae_wan_blocks_conv(next, window, &v->conv_in);
-    TRY(vae_wan_blocks_causal(x, r, &conv));
-    arena_reset(x->work, mark);
-    vae_blocks_done(&r->t, next);
-    TRY(exec_tap(x, "vae.conv_in", next));
-    TRY(vae_wan_blocks_mid(&v->mid, x, r));
-    for (int i = 0; i < c->levels; i++) {
-        for (int k = 0; k <= c->resnets; k++)
-            if (vae_wan_blocks_resnet(&v->up[i][k], x, r) != OK) return because(x->error, "vae up block %d", i);
-        if (doubles_time(c, i)) TRY(double_time(&v->time[i], x, r, first));
-        if (i + 1 == c->levels) break;
-        TRY(upsample(&v->upsample[i], x, r));
-        TRY(exec_tapf(x, r->t.at, "vae.up.%d", i));
-    }
-    return head(v, x, r, y);
-}
-
-static Status check(const VaeWanConfig *c, Exec *x, Tensor z, int64_t together, Tensor video) {
-    int64_t k = vae_wan_scale(c);
-    if (z.rank != 4 || z.shape[0] < 1 || z.shape[3] != c->latent || together < 1)
-        return fail(x->error, ERR_MODEL, "vae: latents must be [frames, Y, X, %lld], decoded one or more frames at a time",
-                    (long long)c->latent);
-    if (video.rank != 4 || video.shape[0] != vae_wan_frames(c, z.shape[0]) || video.shape[1] != k * z.shape[1] ||
-        video.shape[2] != k * z.shape[2] || video.shape[3] != c->out || (video.dtype != U8 && video.dtype != x->dtype))
-        return fail(x->error, ERR_MODEL, "vae: %lld latent frames of %lld x %lld give %lld frames of %lld x %lld",
-                    (long long)z.shape[0], (long long)z.shape[1], (long long)z.shape[2],
-                    (long long)vae_wan_frames(c, z.shape[0]), (long long)(k * z.shape[1]), (long long)(k * z.shape[2]));
-    return OK;
-}
-
-Status vae_wan_decode(const VaeWan *v, Exec *x, Tensor z, int64_t together, Tensor video) {
-    const VaeWanConfig *c = &v->c;
-    TRY(check(c, x, z, together, video));
-    size_t mark = arena_mark(x->work);
-    int64_t count = z.shape[0], h = z.shape[1], w = z.shape[2], each = vae_wan_frames_each(c);
-    int64_t most = count - 1 < together ? count - 1 : together;
-    VaeWanRun r = {.t = vae_blocks_turns(x, widest(c, most < 1 ? 1 : most, h, w))};
-    TRY(weights_enter(x, WEIGHTS_PART));
-    TRY(make_caches(v, x, &r, h, w));
-    Tensor by, add, scaled = exec_new(x, count, h, w, c->latent);
-    TRY(vae_wan_vectors(c, x, &by, &add));
-    TRY(op_chan_affine(x, &(ChanAffine){.y = scaled, .x = z, .a = by, .b = add, .form = CHAN_DIVIDE_ADD}));
-    for (int64_t i = 0, n; i < count; i += n) {
-        n = !i ? 1 : count - i < together ? count - i : together;
-        size_t at = arena_mark(x->work);
-        Tensor out = tensor_slice(video, 0, i ? 1 + (i - 1) * each : 0, i ? n * each : 1);
-        Tensor frames = video.dtype == U8 ? exec_new(x, out.shape[0], out.shape[1], out.shape[2], out.shape[3]) : out;
-        if (chunk(v, x, &r, tensor_slice(scaled, 0, i, n), !i, frames) != OK)
-            return because(x->error, "vae: latent frame %lld", (long long)i);
-        if (video.dtype == U8) TRY(op_to_rgb8(x, &(ToRgb8){.y = out, .x = frames}));
-        arena_reset(x->work, at);
-    }
-    TRY(weights_leave(x, WEIGHTS_PART));
-    arena_reset(x->work, mark);
-    return OK;
+    bind_vector(b, &v->norm_out, vae_wan_level_out(c, c->levels - 1), BIND_SQUEEZE, "decoder.norm_out.gamma");
+    bind_conv3d(b, &v->conv_out, c->out, vae_wan_level_out(c, c->levels - 1), 3, 3, "decoder.conv_out");
 }

@@ -40,6 +40,11 @@ int64_t vae_wan_frames_each(const VaeWanConfig *c);
 /* Frames of video of `latent` latent frames. */
 int64_t vae_wan_frames(const VaeWanConfig *c, int64_t latent);
 
+/* Of level i of the decoder: channels into and out of its resnets; are its frames doubled behind them? */
+int64_t vae_wan_level_in(const VaeWanConfig *c, int i);
+int64_t vae_wan_level_out(const VaeWanConfig *c, int i);
+bool vae_wan_doubles_time(const VaeWanConfig *c, int i);
+
 /* What op chan_affine takes to scale latents, in the work arena: by = r(1 / r(std)), add = r(mean). */
 Status vae_wan_vectors(const VaeWanConfig *c, Exec *x, Tensor *by, Tensor *add);
 
@@ -50,5 +55,14 @@ Status vae_wan_vectors(const VaeWanConfig *c, Exec *x, Tensor *by, Tensor *add);
  * Work arena: the caches and one chunk. Taps, of every chunk: vae.conv_in, those of the blocks, vae.up.<i> behind an upsampling, vae.norm_out,
  * vae.frames. */
 Status vae_wan_decode(const VaeWan *v, Exec *x, Tensor z, int64_t together, Tensor video);
+
+/* The same frames with less memory: the wide levels run in down x across tiles, one after the other, each with as much of its
+ * neighbours as its pixels depend on: the same sums, nothing is blended. Where the order of a sum depends on a picture's size
+ * (BLAS and cuDNN choose by it) results differ as much as two orders do. Costs one copy of what the second upsampling is made of,
+ * for all frames, and the work of the overlaps (832 x 480 in 2 x 2: a third more). */
+typedef struct VaeWanTiles { int down, across; } VaeWanTiles;
+Status vae_wan_decode_tiles(const VaeWan *v, Exec *x, Tensor z, int64_t together, VaeWanTiles tiles, Tensor video);
+/* A tile's longer side halved `times` times, for latents of h x w; fewer where there is nothing to halve. */
+VaeWanTiles vae_wan_tiles(const VaeWanConfig *c, int64_t h, int64_t w, int times);
 
 #endif
