@@ -42,14 +42,13 @@ fi
 [ "${ONLY:-parity}" = parity ] || exit 0
 
 parity() { # name model dtype width height steps text prompt [option...]: options that both programs take
-    local d=$work/$1 m=$2 p=$8 script=dump_golden.py
+    local d=$work/$1 m=$2 p=$8
     local -a same=(--device cuda --dtype "$3" --steps "$6" --max-sequence-length "$7" --seed 5 -W "$4" -H "$5" "${@:9}")
-    grep -q ZImagePipeline "$m/model_index.json" && script=dump_golden_zimage.py
     mkdir -p "$d"
     echo "== $1: $m $3 $4x$5, $6 steps, $7 text tokens ${*:9}"
-    python3 "scripts/$script" "$m" "$d/ref" -p "$p" "${same[@]}" >"$d/ref.log" 2>&1 || { tail -3 "$d/ref.log"; return; }
+    python3 scripts/dump_reference.py "$m" "$d/ref" -p "$p" "${same[@]}" >"$d/ref.log" 2>&1 || { tail -3 "$d/ref.log"; return; }
     "$bin/ditto" generate -m "$m" -p "$p" "${same[@]}" -o "$d/ours.png" -y -v --dump "$d/ours" || return
-    python3 scripts/parity.py "$d/ref" "$d/ours"
+    "$bin/ditto" ab "$d/ref" "$d/ours"
 }
 models=${MODELS:-flux zimage}
 wants() { case " $models " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
@@ -75,10 +74,7 @@ flux_parity() {
         parity full-bf16 "$work/full" bf16 1024 1024 3 512 "$prompt"
         for vram in 24G 12G; do
             echo "== full-bf16 with --vram $vram against the run without"
-            "$bin/ditto" generate -m "$work/full" -p "$prompt" --device cuda -W 1024 -H 1024 --steps 3 --seed 5 \
-                --vram $vram -o "$work/v.png" -y -v --dump "$work/full-$vram" 2>&1 | tr '\r' '\n' | tail -3
-            python3 scripts/parity.py "$work/full-bf16/ours" "$work/full-$vram" | tail -1
-            rm -rf "$work/full-$vram"
+            "$bin/ditto" ab -m "$work/full" --reference "$work/full-bf16/ours" --device cuda --vram $vram | tail -4
         done
         echo "== full-bf16, 28 steps"
         "$bin/ditto" generate -m "$work/full" -p "$prompt" --device cuda -W 1024 -H 1024 --seed 5 -o "$work/v.png" -y -v
@@ -106,11 +102,8 @@ zimage_parity() {
         parity z-full-bf16 "$full" bf16 1024 1024 8 512 "$p"
         echo "== z-full-bf16, families none, then high, against the run above"
         for o in "--families none" "--quality high"; do
-            # shellcheck disable=SC2086
-            "$bin/ditto" generate -m "$full" -p "$p" --device cuda -W 1024 -H 1024 --steps 8 --seed 5 $o -o "$work/v.png" -y -v \
-                --dump "$work/z-other" 2>&1 | tr '\r' '\n' | tail -3
-            python3 scripts/parity.py "$work/z-full-bf16/ours" "$work/z-other" | grep -E "^(latents |velocity_000|equal|first)"
-            rm -rf "$work/z-other"
+            "$bin/ditto" ab -m "$full" --reference "$work/z-full-bf16/ours" --device cuda --b "$o" \
+                | grep -E "^(latents:|velocity_000|equal|first|PSNR|seconds)"
         done
         "$bin/ditto" generate -m "$full" -p "$p" --device cuda -W 1024 -H 1024 --steps 8 --seed 5 -o "$work/v.png" -y -v --explain
         rm -rf "$full"

@@ -1,8 +1,8 @@
-"""demo_spoil.py - copies of the demo checkpoint that are wrong on purpose: a scorer that still likes them is no test.
+"""demo_spoil.py - copies of a demo checkpoint that are wrong on purpose: a scorer that still likes them is no test.
 
-usage: demo_spoil.py OUT [weights/demo-flux]        then: SPOILT=OUT tests/test_demo.sh
+usage: demo_spoil.py OUT [weights/demo-flux | weights/demo-zimage]        then: SPOILT=OUT tests/test_demo.sh
 
-Writes OUT/NAME/ per fault; tensors keep names, shapes and dtypes, so that every one loads. Needs torch and safetensors.
+Writes OUT/NAME/ per fault, the faults of the checkpoint's own class; tensors keep names, shapes and dtypes, so that every one loads. Needs torch and safetensors.
 Easy to get wrong: exchanging q with k only transposes the attention logits; it must go through all blocks to be a
 fault that shows, and the RMS norms' weights stay where they are (their product is symmetric anyway).
 """
@@ -49,7 +49,32 @@ def zero_block(t):
             t[name] = torch.zeros_like(t[name])
 
 
-SPOILS = {
+def negate_velocity(t):
+    for name in ("all_final_layer.2-1.linear.weight", "all_final_layer.2-1.linear.bias"):
+        t[name] = -t[name]
+
+
+def zero_text(t):
+    for name in t:
+        if ".layers.0." in name and "norm" not in name:
+            t[name] = torch.zeros_like(t[name])
+
+
+def zero_gates(t):
+    for name in t:
+        if "adaLN_modulation" in name and name.startswith("layers."):
+            t[name] = torch.zeros_like(t[name])
+
+
+ZIMAGE = {
+    "z_qk_swapped": lambda d: edit(d, "transformer", swap_qk),
+    "z_velocity_negated": lambda d: edit(d, "transformer", negate_velocity),
+    "z_gates_zeroed": lambda d: edit(d, "transformer", zero_gates),
+    "z_text_layer_zeroed": lambda d: edit(d, "text_encoder", zero_text),
+    "z_rope_axes_swapped": lambda d: edit_config(d, "transformer", axes_dims=[48, 48, 32]),
+    "z_rope_theta": lambda d: edit_config(d, "transformer", rope_theta=10000.0),
+}
+FLUX = {
     "qk_swapped": lambda d: edit(d, "transformer", swap_qk),
     "norm_out_halves_swapped": lambda d: edit(d, "transformer", swap_halves),
     "t5_block_zeroed": lambda d: edit(d, "text_encoder_2", zero_block),
@@ -62,7 +87,8 @@ def main():
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     out, source = sys.argv[1], sys.argv[2] if len(sys.argv) == 3 else "weights/demo-flux"
-    for name, spoil in SPOILS.items():
+    pipeline = json.load(open(os.path.join(source, "model_index.json")))["_class_name"]
+    for name, spoil in (ZIMAGE if pipeline == "ZImagePipeline" else FLUX).items():
         folder = os.path.join(out, name)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(source, folder)

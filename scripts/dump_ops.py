@@ -21,7 +21,7 @@ import torch.nn.functional as F
 
 import cuda_order
 import pack_unary
-from dump_golden import save
+from reference import save
 from refprofile import BF16, rounding, versions
 
 TABLES = {}

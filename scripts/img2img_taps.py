@@ -67,7 +67,7 @@ def golden_runs(run, pixels):
     for s in STRENGTHS:
         r = run(s)
         out["image_latents"], out[f"latents_{s}"] = r["image_latents"], r["latents"]
-        meta["image_sha256"] = hashlib.sha256(r["image"].numpy().tobytes()).hexdigest()
+        meta["image_sha256"] = hashlib.sha256(r["image"].cpu().numpy().tobytes()).hexdigest()
         meta[f"velocities_{s}"] = sum(k.startswith("velocity") for k in r)
         if s in pixels:
             out[f"pixels_{s}"] = r["pixels"]

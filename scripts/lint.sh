@@ -113,5 +113,11 @@ while IFS= read -r f; do
 done <"$work/text" >"$work/found"
 rule "no left-over marks, no paths of one machine"
 
+# 7. The README's figures are the recorded ones.
+if command -v python3 >/dev/null; then
+    python3 scripts/bench_table.py --check 2>"$work/found"
+    rule "README: figures as recorded"
+fi
+
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

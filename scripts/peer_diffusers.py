@@ -118,10 +118,11 @@ def figure(name, values, unit, peers, ours):
     print(json.dumps(row), flush=True)
 
 
-def turns(a, what, reps, warmup, peers, quality="lossless"):
-    """-> ours in all rounds, the last answer, medians of the peers. peers: name -> function."""
+def turns(a, what, reps, warmup, peers, wanted):
+    """wanted: figures, one a quality. Prints each: ours in all rounds beside the medians of the peers (name -> function)."""
     clock = Clock(a.device)
-    ours, values, theirs = Ours(a, what, reps, warmup, quality), [], {k: [] for k in peers}
+    ours = {name: Ours(a, what, reps, warmup, "high" if "high" in name else "lossless") for name in sorted(wanted)}
+    values, answers, theirs = {name: [] for name in ours}, {}, {k: [] for k in peers}
     for name, fn in list(peers.items()):
         try:
             clock(fn, 1, warm=3)
@@ -129,17 +130,20 @@ def turns(a, what, reps, warmup, peers, quality="lossless"):
             say(f"{name}: {type(e).__name__}: {str(e)[:300]}")
             del peers[name], theirs[name]
     for i in range(a.rounds + 1):
-        answer = ours.measure()
+        answers = {name: o.measure() for name, o in ours.items()}
         times = {name: clock(fn, reps, warm=warmup) for name, fn in peers.items()}
         if not i:
             continue  # all of them warm
-        values += answer["values"]
+        for name, answer in answers.items():
+            values[name] += answer["values"]
         for name, t in times.items():
             theirs[name] += t
-        say(f"{what} round {i}: ours {answer['value']:.3f} {answer['unit']}",
+        say(f"{what} round {i}:", *(f"{name} {x['value']:.3f}" for name, x in answers.items()),
             *(f"{name} {statistics.median(t):.3f}" for name, t in times.items()))
-    ours.close()
-    return values, answer, {k: round(statistics.median(v), 3) for k, v in theirs.items()}
+    for o in ours.values():
+        o.close()
+    medians = {k: round(statistics.median(v), 3) for k, v in theirs.items()}
+    return [(name, values[name], medians, answers[name]) for name in ours]
 
 
 def load_part(a, cls, part):
@@ -176,7 +180,7 @@ def size_of(a):
     return (a.width or 1024, a.height or 1024)
 
 
-def flux_step(a, name):
+def flux_step(a, wanted):
     width, height = size_of(a)
     peers, more = {}, {}
     if a.peers:
@@ -191,11 +195,11 @@ def flux_step(a, name):
             compiled = twin(eager)
             compiled.compile_repeated_blocks(fullgraph=False)
             peers["diffusers_compiled"] = lambda: compiled(**x)
-    values, answer, theirs = turns(a, "step", 5, 1, peers)
-    figure(name, values, "ms", {**theirs, **more}, answer)
+    for name, values, theirs, answer in turns(a, "step", 5, 1, peers, wanted):
+        figure(name, values, "ms", {**theirs, **more}, answer)
 
 
-def vae_decode(a, name):
+def vae_decode(a, wanted):
     width, height = size_of(a)
     peers = {}
     if a.peers:
@@ -207,11 +211,11 @@ def vae_decode(a, name):
         zl = z.to(memory_format=torch.channels_last)
         peers["diffusers_eager"] = lambda: eager.decode(z, return_dict=False)
         peers["diffusers_channels_last"] = lambda: last.decode(zl, return_dict=False)
-    values, answer, theirs = turns(a, "decode", 5, 1, peers)
-    figure(name, values, "ms", theirs, answer)
+    for name, values, theirs, answer in turns(a, "decode", 5, 1, peers, wanted):
+        figure(name, values, "ms", theirs, answer)
 
 
-def flux_load(a, name):
+def flux_load(a, wanted):
     ours, peers = Ours(a, "load", 1, 0), {}
     answers = [ours.measure() for _ in range(a.rounds)]
     ours.close()
@@ -232,7 +236,8 @@ def flux_load(a, name):
             del model
             clear()
         peers["diffusers_from_pretrained"] = round(min(times), 3)
-    figure(name, [v for x in answers for v in x["values"]], "s", peers, answers[-1])
+    for name in wanted:
+        figure(name, [v for x in answers for v in x["values"]], "s", peers, answers[-1])
 
 
 def flux_whole(a, names):
@@ -301,13 +306,13 @@ def zimage_peers(a):
     return peers, notes
 
 
-def zimage_step(a, name):
+def zimage_step(a, wanted):
     peers, notes = zimage_peers(a) if a.peers else ({}, {})
-    values, answer, theirs = turns(a, "step", 5, 1, peers, "high" if "high" in name else "lossless")
-    figure(name, values, "ms", {**theirs, **notes}, answer)
+    for name, values, theirs, answer in turns(a, "step", 5, 1, peers, wanted):
+        figure(name, values, "ms", {**theirs, **notes}, answer)
 
 
-def zimage_picture(a, name):
+def zimage_picture(a, wanted):
     """From the prompt to a PNG in memory, weights in place; the pipelines' own sizes of 8 steps and no guidance."""
     import io
     peers = {}
@@ -321,12 +326,54 @@ def zimage_picture(a, name):
             pipe(prompt=PROMPT, width=width, height=height, num_inference_steps=8, guidance_scale=0.0,
                  generator=torch.Generator("cpu").manual_seed(1)).images[0].save(io.BytesIO(), format="PNG")
         peers["diffusers_eager"] = one
-    values, answer, theirs = turns(a, "picture", 2, 0, peers)
-    figure(name, values, "ms", theirs, answer)
+    for name, values, theirs, answer in turns(a, "picture", 2, 0, peers, wanted):
+        figure(name, values, "ms", theirs, answer)
+
+
+def eager_chains(device):
+    """What PyTorch runs for the figures of single kernels."""
+    r = dict(device=device, dtype=BF16)
+    n, d = 7800, 2240
+    base, u, g = torch.randn(1, d, n, **r).transpose(1, 2), torch.randn(1, n, d, **r), torch.randn(1, 1, d, **r)
+    x, y = (torch.randn(1, 4096, 3072, **r) for _ in range(2))
+    a, scale, shift = (torch.randn(1, 1, 3072, **r) for _ in range(3))
+    return {"resgate_t_us": lambda: base + u * g, "resgate_us": lambda: x + y * a,
+            "ln_mod_us": lambda: F.layer_norm(x, (3072,), eps=1e-6) * (1 + scale) + shift}
+
+
+KERNELS = {"resgate_t_us": ("residual_gate", "sana video, transposed:"), "resgate_us": ("residual_gate", "flux.double image:"),
+           "ln_mod_us": ("ln_modulate", "flux.double image:")}
+
+
+def kernels(a, wanted):
+    """Single kernels by checkop --bench, which lies beside ditto. peers: our reference, PyTorch's chain of kernels."""
+    program = os.path.join(os.path.dirname(os.path.abspath(a.against)), "tests", "checkop")
+    answer = Ours(a, "decode", 1, 0)
+    said = answer.measure()  # for the versions
+    answer.close()
+    chains = eager_chains(a.device) if a.peers else {}
+    for name in sorted(wanted):
+        op, place = KERNELS[name]
+        lines = []
+        for _ in range(3):
+            text = subprocess.run([program, "--bench", "--backend", "cuda" if a.device.startswith("cuda") else "cpu", "--op", op],
+                                  check=True, capture_output=True, text=True).stdout
+            lines += [x.split() for x in text.splitlines() if f"  {place}" in x and x.startswith(op + " ")]
+        of = {v: [float(x[2]) for x in lines if x[1] == v] for v in {x[1] for x in lines}}
+        fused = [v for v in of if v not in ("cuda", "cpu")]
+        ours = of[fused[0] if fused else "cuda"]
+        peers = {"reference": round(statistics.median(of.get("cuda", of.get("cpu"))), 2)}
+        if name in chains:
+            peers["diffusers_eager"] = round(1e3 * statistics.median(Clock(a.device)(chains[name], 31, warm=5)), 2)
+        figure(name, ours, "us", peers, said)
 
 
 ZIMAGE = {"zimage_step_lossless_ms": zimage_step, "zimage_step_high_ms": zimage_step, "zimage_e2e8_ms": zimage_picture}
-FIGURES = ["flux_e2e28_s", "flux_peak_gib", "flux_load_s", "flux_step_lossless_ms", "vae_kl_1024_lossless_ms", *ZIMAGE]
+# Those with a peak first: nothing of PyTorch's may be on the GPU then.
+OF = {"flux_e2e28_s": flux_whole, "flux_peak_gib": flux_whole, "flux_load_s": flux_load, "flux_step_lossless_ms": flux_step,
+      "flux_step_high_ms": flux_step, "vae_kl_1024_lossless_ms": vae_decode, "vae_kl_1024_high_ms": vae_decode,
+      **{name: kernels for name in KERNELS}, **ZIMAGE}
+FIGURES = list(OF)
 
 
 def of_model(a, name):
@@ -343,10 +390,7 @@ def against(a):
         except ImportError:
             a.peers = False
             say("diffusers is not installed here: no peers")
-    runs = [({"flux_e2e28_s", "flux_peak_gib"} & set(names), lambda wanted: flux_whole(a, wanted))]
-    for name, run in (("flux_load_s", flux_load), ("flux_step_lossless_ms", flux_step), ("vae_kl_1024_lossless_ms", vae_decode),
-                      *ZIMAGE.items()):
-        runs.append(({name} & set(names), lambda wanted, run=run, name=name: run(a, name)))
+    runs = [({n for n in names if OF[n] is run}, lambda wanted, run=run: run(a, wanted)) for run in dict.fromkeys(OF.values())]
     failed = False
     for wanted, run in runs:
         try:

@@ -137,7 +137,21 @@ static Status read_shape(const char *typed, const char *value, Cli *cli, Error *
     }
 }
 
-static Status set(Cli *cli, const Option *o, const char *typed, const char *value, Error *e) {
+/* "i/n", or "slurm": main.c knows the environment. */
+static Status read_shard(const char *typed, const char *value, Cli *cli, Error *e) {
+    char *end = NULL;
+    cli->shard_slurm = !strcmp(value, "slurm");
+    if (cli->shard_slurm) return OK;
+    errno = 0;
+    long i = strtol(value, &end, 10), n = *end == '/' && end[1] >= '0' && end[1] <= '9' ? strtol(end + 1, &end, 10) : 0;
+    if (value[0] < '0' || value[0] > '9' || *end || errno || n < 1 || n > CLI_MAX_SHARDS || i >= n)
+        return fail(e, ERR_USAGE, "%s: found \"%s\", expected I/N such as 0/4, I from 0 and below N, or slurm", typed, value);
+    cli->shard = (int)i;
+    cli->shards = (int)n;
+    return OK;
+}
+
+Status cli_set(Cli *cli, const Option *o, const char *typed, const char *value, Error *e) {
     void *field = (char *)cli + o->field;
     long long v = 0;
     switch (o->kind) {
@@ -196,6 +210,8 @@ static Status set(Cli *cli, const Option *o, const char *typed, const char *valu
         *(bool *)field = !strcmp(value, "off");
         return OK;
     case KIND_INJECT: return read_inject(typed, value, cli, e);
+    case KIND_SET: *(const char **)field = value; return OK;
+    case KIND_SHARD: return read_shard(typed, value, cli, e);
     case KIND_SHAPE: return read_shape(typed, value, cli, e);
     }
     return OK;
@@ -207,6 +223,7 @@ typedef struct Reader {
     int argc, at; /* argv[at] is next */
     char *const *argv;
     Cli *cli;
+    unsigned commands; /* whose options are read */
 } Reader;
 
 /* The option's value: the attached text, or the next argument. */
@@ -216,7 +233,7 @@ static Status value_of(Reader *r, const Option *o, const char *typed, const char
     if (attached) return OK;
     if (r->at >= r->argc) return fail(e, ERR_USAGE, "%s: needs a value (%s)", typed, o->argument);
     const char *next = r->argv[r->at];
-    if (is_option(next, 1u << r->cli->command))
+    if (o->kind != KIND_SET && is_option(next, r->commands))
         return fail(e, ERR_USAGE,
                     "%s: needs a value (%s), but %s follows; to give that text itself write --%s=%s", typed,
                     o->argument, next, o->name, next);
@@ -228,7 +245,9 @@ static Status value_of(Reader *r, const Option *o, const char *typed, const char
 static Status parse_long(Reader *r, const char *arg, Error *e) {
     const char *name = arg + 2, *equals = strchr(name, '=');
     size_t size = equals ? (size_t)(equals - name) : strlen(name);
-    const Option *o = options_find(name, size, 1u << r->cli->command);
+    const Option *o = options_find(name, size, r->commands);
+    if (!o && r->commands == OPTIONS_SET && options_find(name, size, 1u << r->cli->command))
+        return fail(e, ERR_USAGE, "--%.*s belongs on the command line: it is not a side's own", (int)size, name);
     if (!o) return options_unknown(name, size, r->cli->command, e);
     char typed[64];
     snprintf(typed, sizeof typed, "--%.*s", (int)size, name);
@@ -237,12 +256,12 @@ static Status parse_long(Reader *r, const char *arg, Error *e) {
         TRY(value_of(r, o, typed, equals ? equals + 1 : NULL, &value, e));
     else if (equals)
         return fail(e, ERR_USAGE, "%s: takes no value, found \"%s\"", typed, equals + 1);
-    return set(r->cli, o, typed, value, e);
+    return cli_set(r->cli, o, typed, value, e);
 }
 
 static Status parse_brief(Reader *r, const char *arg, Error *e) {
     for (const char *c = arg + 1; *c; c++) {
-        const Option *o = options_find_brief(*c, 1u << r->cli->command);
+        const Option *o = options_find_brief(*c, r->commands);
         char typed[4] = {'-', *c, 0, 0};
         if (!o)
             return fail(e, ERR_USAGE, "unknown option %s%s%s; see ditto %s --help",
@@ -251,12 +270,39 @@ static Status parse_brief(Reader *r, const char *arg, Error *e) {
                         arg[2] && (unsigned char)*c < 0x80 ? arg : "", cli_command_name(r->cli->command));
         const char *value = NULL;
         if (!o->argument) {
-            TRY(set(r->cli, o, typed, NULL, e));
+            TRY(cli_set(r->cli, o, typed, NULL, e));
             continue;
         }
         TRY(value_of(r, o, typed, c[1] ? c + 1 + (c[1] == '=') : NULL, &value, e));
-        return set(r->cli, o, typed, value, e);
+        return cli_set(r->cli, o, typed, value, e);
     }
+    return OK;
+}
+
+Status cli_check_picture(const Cli *cli, Error *e) {
+    if (!cli->model) return fail(e, ERR_USAGE, "no model: give -m DIR");
+    if (!cli->prompt) return fail(e, ERR_USAGE, "no prompt: give -p TEXT (it may be empty: -p \"\")");
+    if (cli->seed_given && (uint64_t)cli->count - 1 > UINT64_MAX - cli->seed)
+        return fail(e, ERR_USAGE, "--seed: %llu leaves no room for --count %d seeds below 2^64",
+                    (unsigned long long)cli->seed, cli->count);
+    if (cli->dump && cli->count > 1)
+        return fail(e, ERR_USAGE, "--dump: holds one picture's stages, but --count is %d", cli->count);
+    if (cli->guidance >= 0 && cli->guidance_scale >= 0)
+        return fail(e, ERR_USAGE, "--guidance and --guidance-scale are both given; expected one of them");
+    return OK;
+}
+
+static Status check_ab(const Cli *cli, Error *e) {
+    if (cli->arg_count == 1) return fail(e, ERR_USAGE, "ab: takes two folders of stages, found one; or give --reference DIR");
+    if (cli->arg_count && (cli->model || cli->prompt || cli->set[0] || cli->set[1] || cli->reference))
+        return fail(e, ERR_USAGE, "ab: two folders are compared as they are, without -m, -p, --a, --b and --reference");
+    if (cli->prompt && cli->prompts) return fail(e, ERR_USAGE, "--prompt and --prompts are both given; expected one of them");
+    if (cli->arg_count) return OK;
+    if (cli->reference && cli->set[0]) return fail(e, ERR_USAGE, "--a and --reference are both given; expected one of them");
+    if (!cli->reference && !cli->set[0] && !cli->set[1])
+        return fail(e, ERR_USAGE, "ab: nothing to compare: give --a and --b, or --reference DIR, or two folders of stages");
+    if (!cli->reference && !cli->prompt && !cli->prompts)
+        return fail(e, ERR_USAGE, "no prompt: give -p TEXT (it may be empty: -p \"\") or --prompts FILE");
     return OK;
 }
 
@@ -265,27 +311,18 @@ static Status check_required(const Cli *cli, Error *e) {
     if (cli->arg_count < c->args_min)
         return fail(e, ERR_USAGE, "%s: needs %d argument%s (%s), found %d", c->name, c->args_min,
                     c->args_min == 1 ? "" : "s", c->usage, cli->arg_count);
-    if (cli->command == COMMAND_GENERATE) {
-        if (!cli->model) return fail(e, ERR_USAGE, "no model: give -m DIR");
-        if (!cli->prompt) return fail(e, ERR_USAGE, "no prompt: give -p TEXT (it may be empty: -p \"\")");
-        if (cli->seed_given && (uint64_t)cli->count - 1 > UINT64_MAX - cli->seed)
-            return fail(e, ERR_USAGE, "--seed: %llu leaves no room for --count %d seeds below 2^64",
-                        (unsigned long long)cli->seed, cli->count);
-        if (cli->dump && cli->count > 1)
-            return fail(e, ERR_USAGE, "--dump: holds one picture's stages, but --count is %d", cli->count);
-        if (cli->dry_run && cli->report)
-            return fail(e, ERR_USAGE, "--report: describes a run, so not with --dry-run");
-        if (cli->dry_run && cli->json)
-            return fail(e, ERR_USAGE, "--json: describes pictures made, so not with --dry-run");
-        if (cli->guidance >= 0 && cli->guidance_scale >= 0)
-            return fail(e, ERR_USAGE, "--guidance and --guidance-scale are both given; expected one of them");
-    }
+    if (cli->command == COMMAND_GENERATE) TRY(cli_check_picture(cli, e));
+    if (cli->command == COMMAND_BATCH && !cli->out)
+        return fail(e, ERR_USAGE, "batch: no folder for the pictures: give --out DIR");
+    if (cli->dry_run && cli->report) return fail(e, ERR_USAGE, "--report: describes a run, so not with --dry-run");
+    if (cli->dry_run && cli->json) return fail(e, ERR_USAGE, "--json: describes pictures made, so not with --dry-run");
     if (cli->command == COMMAND_NOISE) {
         if (!cli->seed_given) return fail(e, ERR_USAGE, "noise: needs --seed N");
         if (!cli->model == !cli->shape_rank) return fail(e, ERR_USAGE, "noise: needs --shape N,N,... or -m DIR, one of them");
         if (!cli->model && (cli->width || cli->height))
             return fail(e, ERR_USAGE, "noise: --width and --height go with -m DIR, not with --shape");
     }
+    if (cli->command == COMMAND_AB) TRY(check_ab(cli, e));
     if ((cli->command == COMMAND_SELFTEST || cli->command == COMMAND_BENCH || cli->command == COMMAND_SIGMAS) && !cli->model)
         return fail(e, ERR_USAGE, "no model: give -m DIR");
     if (cli->command == COMMAND_TOKENS) {
@@ -311,12 +348,33 @@ static bool find_command(const char *word, Command *out) {
     return false;
 }
 
+/* Up to the end, or to --help or --version. */
+static Status read_all(Reader *r, Error *e) {
+    Cli *cli = r->cli;
+    bool options = true;
+    while (r->at < r->argc && !cli->help && !cli->version) {
+        const char *arg = r->argv[r->at++];
+        if (options && !strcmp(arg, "--")) {
+            options = false;
+        } else if (options && arg[0] == '-' && arg[1] == '-') {
+            TRY(parse_long(r, arg, e));
+        } else if (options && arg[0] == '-' && arg[1]) {
+            TRY(parse_brief(r, arg, e));
+        } else if (cli->arg_count == options_command(cli->command)->args_max) {
+            return fail(e, ERR_USAGE, "%s: unexpected argument \"%s\"%s", cli_command_name(cli->command), arg,
+                        cli->command == COMMAND_GENERATE ? " (a prompt with spaces needs quotes)" : "");
+        } else {
+            cli->args[cli->arg_count++] = arg;
+        }
+    }
+    return OK;
+}
+
 Status cli_parse(int argc, char *const *argv, Cli *cli, Error *e) {
     *cli = (Cli){
-        .count = 1, .runs = 5, .warmup = 2, .guidance = -1, .cfg_scale = -1, .guidance_scale = -1,
+        .count = 1, .shards = 1, .runs = 5, .warmup = -1, .guidance = -1, .cfg_scale = -1, .guidance_scale = -1,
         .cfg_normalization = -1, .cfg_truncation = -1, .strength = -1, .min_psnr = -1, .min_ssim = -1, .min_snr = -1,
         .max_abs = -1};
-    Reader r = {argc, 1, argv, cli};
     bool named = argc > 1 && find_command(argv[1], &cli->command);
     if (argc < 2) return fail(e, ERR_USAGE, "no arguments; see ditto --help");
     if (!named && !strcmp(argv[1], "help")) {
@@ -326,28 +384,17 @@ Status cli_parse(int argc, char *const *argv, Cli *cli, Error *e) {
         return OK;
     }
     if (!named && argv[1][0] != '-') return options_unknown_command(argv[1], e);
-    r.at += named;
-    bool options = true;
-    while (r.at < argc) {
-        const char *arg = argv[r.at++];
-        if (options && !strcmp(arg, "--")) {
-            options = false;
-        } else if (options && arg[0] == '-' && arg[1] == '-') {
-            TRY(parse_long(&r, arg, e));
-        } else if (options && arg[0] == '-' && arg[1]) {
-            TRY(parse_brief(&r, arg, e));
-        } else if (cli->arg_count == options_command(cli->command)->args_max) {
-            return fail(e, ERR_USAGE, "%s: unexpected argument \"%s\"%s", cli_command_name(cli->command), arg,
-                        cli->command == COMMAND_GENERATE ? " (a prompt with spaces needs quotes)" : "");
-        } else {
-            cli->args[cli->arg_count++] = arg;
-        }
-        if (cli->help || cli->version) {
-            cli->help_all = !named;
-            return OK;
-        }
-    }
-    return check_required(cli, e);
+    Reader r = {argc, 1 + named, argv, cli, 1u << cli->command};
+    TRY(read_all(&r, e));
+    if (cli->help || cli->version) cli->help_all = !named;
+    return cli->help || cli->version ? OK : check_required(cli, e);
+}
+
+Status cli_parse_set(int argc, char *const *argv, Cli *cli, Error *e) {
+    Reader r = {argc, 0, argv, cli, OPTIONS_SET};
+    int before = cli->arg_count;
+    TRY(read_all(&r, e));
+    return cli->arg_count == before ? OK : fail(e, ERR_USAGE, "found \"%s\", expected options only", cli->args[before]);
 }
 
 void cli_free(Cli *cli) {

@@ -17,7 +17,9 @@
 
 typedef enum Command {
     COMMAND_GENERATE,
+    COMMAND_BATCH,
     COMMAND_COMPARE,
+    COMMAND_AB,
     COMMAND_INSPECT,
     COMMAND_TOKENS,
     COMMAND_SELFTEST,
@@ -30,7 +32,7 @@ typedef enum Command {
     COMMAND_COUNT
 } Command;
 
-enum { CLI_MAX_ARGS = 2, CLI_MAX_INJECT = 64 };
+enum { CLI_MAX_ARGS = 2, CLI_MAX_INJECT = 64, CLI_MAX_SHARDS = 100000 };
 
 typedef struct Cli {
     Command command;
@@ -60,16 +62,23 @@ typedef struct Cli {
     Inject inject[CLI_MAX_INJECT]; /* .name is malloc'd (cli_free), .file points into argv */
     int inject_count;
 
+    /* batch; it takes what generate takes, as defaults of its jobs */
+    const char *out, *gpus;
+    int shard, shards;                /* of a file split over `shards` processes, this one does shard, from 0 */
+    bool resume, keep_going, shard_slurm;
+
     /* compare; it takes json and overwrite too */
     double min_psnr, min_ssim, min_snr, max_abs; /* < 0: not given */
     const char *diff;                            /* NULL: none */
+    /* ab; it takes what a picture takes, min_psnr, warmup, json, overwrite and verbosity too */
+    const char *set[2], *reference, *prompts, *sheet; /* NULL: not given */
     /* tokens */
     bool no_special;
     /* selftest; it takes model, device, dtype, vram, overwrite and verbosity too */
     const char *manifest; /* NULL: the model folder's own */
     bool record;
     /* bench; it takes model, width, height, device, dtype and vram too */
-    int runs, warmup;
+    int runs, warmup; /* warmup < 0: not given */
     bool serve, tune;
     /* noise; it takes model, width, height, seed, dtype, output, overwrite and json too */
     int64_t shape[TENSOR_MAX_RANK];
@@ -79,6 +88,13 @@ typedef struct Cli {
 /* Parses argv[1..]. ERR_USAGE names the option, what was found and what was expected. cli_free in any case. */
 Status cli_parse(int argc, char *const *argv, Cli *out, Error *e);
 void cli_free(Cli *cli);
+/* One option, as `typed` for messages; value NULL for options that take none. Strings point into value. */
+struct Option;
+Status cli_set(Cli *cli, const struct Option *o, const char *typed, const char *value, Error *e);
+/* More words on top of what *cli holds, of the options that --a and --b of ab may hold. Strings point into argv. */
+Status cli_parse_set(int argc, char *const *argv, Cli *cli, Error *e);
+/* What generate demands of its options, and batch of each job's. */
+Status cli_check_picture(const Cli *cli, Error *e);
 
 /* Overview, or one subcommand's options, out of the option table. */
 void cli_help_all(FILE *out);

@@ -5,6 +5,7 @@
 #define COMPARE_PARTS_H
 
 #include "compare.h"
+#include "core/safetensors.h"
 #include "frames.h"
 
 typedef struct cJSON Json;
@@ -55,6 +56,28 @@ Status compare_frame(const Planes *a, const Planes *b, FrameNumbers *out, Error 
 double compare_psnr(double mean_square, double peak);
 /* "red", "Y" ... */
 const char *compare_channel(const Planes *p, int plane, int channel);
+
+/* --- tensors: compare_tensors.c --- */
+
+typedef struct CompareTensor {
+    const SafetensorsEntry *entry; /* its offset is not looked at */
+    const unsigned char *values;   /* may be unaligned */
+} CompareTensor;
+
+typedef struct TensorNumbers {
+    bool equal, values;            /* values: there are numbers */
+    int64_t count, differing, odd; /* odd: not finite on one side, and not the same */
+    int64_t nan[2];
+    double max_abs, mean_abs, psnr;
+    int64_t first;   /* element whose bits (or with other dtypes: value) differ; -1 */
+    double value[2]; /* there */
+} TensorNumbers;
+
+/* As many elements in both. peak: of the PSNR; 0: largest minus smallest value of a. */
+TensorNumbers compare_tensor(const CompareTensor *a, const CompareTensor *b, double peak);
+/* A line, or an object at the end of a list. */
+void compare_print_tensor(FILE *out, const SafetensorsEntry *a, const SafetensorsEntry *b, const TensorNumbers *n);
+void compare_put_tensor(Json *list, const SafetensorsEntry *a, const SafetensorsEntry *b, const TensorNumbers *n);
 
 /* --- the parts --- */
 

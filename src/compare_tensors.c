@@ -13,15 +13,6 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct TensorNumbers {
-    bool equal, values;            /* values: there are numbers */
-    int64_t count, differing, odd; /* odd: not finite on one side, and not the same */
-    int64_t nan[2];
-    double max_abs, mean_abs, psnr;
-    int64_t first;   /* element whose bits (or with other dtypes: value) differ; -1 */
-    double value[2]; /* there */
-} TensorNumbers;
-
 typedef struct TensorWalk {
     const CompareLimits *limits;
     Sink *sink;
@@ -41,7 +32,8 @@ static bool same_shape(const SafetensorsEntry *a, const SafetensorsEntry *b) {
     return a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape);
 }
 
-static void measure_values(const unsigned char *p, DType t, const unsigned char *q, DType u, TensorNumbers *n) {
+static void measure_values(const unsigned char *p, DType t, const unsigned char *q, DType u, double peak,
+                           TensorNumbers *n) {
     size_t step = dtype_size(t), other = dtype_size(u);
     double low = INFINITY, high = -INFINITY, sum = 0, squares = 0;
     for (int64_t i = 0; i < n->count; i++, p += step, q += other) {
@@ -61,16 +53,16 @@ static void measure_values(const unsigned char *p, DType t, const unsigned char 
         if (d > n->max_abs) n->max_abs = d;
     }
     n->mean_abs = n->count ? sum / (double)n->count : 0;
-    n->psnr = compare_psnr(squares / (double)n->count, high - low);
+    n->psnr = compare_psnr(squares / (double)n->count, peak > 0 ? peak : high - low);
     if (n->odd) n->max_abs = n->mean_abs = INFINITY, n->psnr = -INFINITY;
 }
 
-static TensorNumbers measure(const Safetensors f[2], const SafetensorsEntry *a, const SafetensorsEntry *b) {
-    TensorNumbers n = {.count = numel(a), .first = -1, .psnr = INFINITY};
-    const unsigned char *p = f[0].payload + a->offset, *q = f[1].payload + b->offset;
-    n.values = convert_has_value(a->dtype) && convert_has_value(b->dtype);
-    n.equal = a->dtype == b->dtype && (!a->bytes || !memcmp(p, q, a->bytes));
-    if (n.values) measure_values(p, a->dtype, q, b->dtype, &n);
+TensorNumbers compare_tensor(const CompareTensor *a, const CompareTensor *b, double peak) {
+    TensorNumbers n = {.count = numel(a->entry), .first = -1, .psnr = INFINITY};
+    DType t = a->entry->dtype, u = b->entry->dtype;
+    n.values = convert_has_value(t) && convert_has_value(u);
+    n.equal = t == u && (!a->entry->bytes || !memcmp(a->values, b->values, a->entry->bytes));
+    if (n.values) measure_values(a->values, t, b->values, u, peak, &n);
     return n;
 }
 
@@ -90,7 +82,7 @@ static void print_name(FILE *out, const char *name) {
     for (const unsigned char *c = (const unsigned char *)name; *c; c++) fputc(*c < 0x20 || *c == 0x7f ? '?' : *c, out);
 }
 
-static void print_row(FILE *out, const SafetensorsEntry *a, const SafetensorsEntry *b, const TensorNumbers *n) {
+void compare_print_tensor(FILE *out, const SafetensorsEntry *a, const SafetensorsEntry *b, const TensorNumbers *n) {
     char shape[200], index[200], word[32];
     print_name(out, a->name);
     fprintf(out, ": %s%s%s %s: ", dtype_name(a->dtype), a->dtype != b->dtype ? " | " : "",
@@ -114,7 +106,7 @@ static void print_row(FILE *out, const SafetensorsEntry *a, const SafetensorsEnt
     fputc('\n', out);
 }
 
-static void put_row(Json *list, const SafetensorsEntry *a, const SafetensorsEntry *b, const TensorNumbers *n) {
+void compare_put_tensor(Json *list, const SafetensorsEntry *a, const SafetensorsEntry *b, const TensorNumbers *n) {
     Json *row = cJSON_CreateObject(), *shape = cJSON_AddArrayToObject(row, "shape");
     cJSON_AddItemToObject(row, "name", compare_name(a->name));
     for (int d = 0; d < a->rank; d++) cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)a->shape[d]));
@@ -185,11 +177,12 @@ static Status walk(TensorWalk *w, const char *const path[2], const Safetensors f
             return fail(e, ERR_USAGE, "%s is %s in %s and %s in %s: only equal shapes can be compared", a->name,
                         safetensors_shape_text(a, x, sizeof x), path[0], safetensors_shape_text(b, y, sizeof y),
                         path[1]);
-        TensorNumbers n = measure(f, a, b);
+        CompareTensor mine = {a, f[0].payload + a->offset}, other = {b, f[1].payload + b->offset};
+        TensorNumbers n = compare_tensor(&mine, &other, 0);
         if (w->sink->json)
-            put_row(w->list, a, b, &n);
+            compare_put_tensor(w->list, a, b, &n);
         else
-            print_row(w->sink->text, a, b, &n);
+            compare_print_tensor(w->sink->text, a, b, &n);
         judge(w, a, &n);
         w->compared++;
     }

@@ -5,15 +5,14 @@
 
 #include "core/clock.h"
 #include "core/file.h"
-#include "media/png.h"
 #include "meta.h"
 #include "names.h"
 #include "optimes.h"
+#include "picture.h"
 #include "profile.h"
 #include "progress.h"
 #include "report.h"
 #include "rng.h"
-#include "stages.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -34,7 +33,7 @@ typedef struct Run {
     const volatile int *interrupted;
 } Run;
 
-static Job job_of(const Cli *cli) {
+Job generate_job(const Cli *cli) {
     return (Job){
         .prompt = cli->prompt,
         .negative_prompt = cli->negative_prompt,
@@ -70,44 +69,44 @@ static Status flush_results(FILE *out, Error *e) {
     return OK;
 }
 
-static Status check_files(const Cli *cli, const Names *names, Error *e) {
-    TRY(names_check(names, cli->overwrite, e));
-    for (int i = 0; i < cli->inject_count; i++)
-        if (!file_exists(cli->inject[i].file))
-            return fail(e, ERR_IO, "--inject: %s: no such file: %s", cli->inject[i].name,
-                        cli->inject[i].file);
+Status generate_check_report(const Cli *cli, Error *e) {
     if (cli->report && file_is_dir(cli->report)) return fail(e, ERR_IO, "--report: %s is a folder", cli->report);
     if (cli->report && !cli->overwrite && file_exists(cli->report))
         return fail(e, ERR_USAGE, "--report: %s exists; give -y to overwrite", cli->report);
-    if (!cli->dump) return OK;
-    if (file_exists(cli->dump) && !file_is_dir(cli->dump))
-        return fail(e, ERR_IO, "--dump: %s is not a folder", cli->dump);
-    char *meta = file_join(cli->dump, "meta.json");
-    if (!meta) return fail(e, ERR_MEMORY, "--dump: out of memory");
-    bool used = file_exists(meta);
-    free(meta);
-    if (used && !cli->overwrite)
-        return fail(e, ERR_USAGE, "--dump: %s holds a dump; give -y to overwrite", cli->dump);
     return OK;
 }
 
-static Status make_dump_folder(const char *folder, Error *e) {
+Status generate_check_job(const Job *job, bool overwrite, Error *e) {
+    for (int i = 0; i < job->inject_count; i++)
+        if (!file_exists(job->inject[i].file))
+            return fail(e, ERR_IO, "--inject: %s: no such file: %s", job->inject[i].name, job->inject[i].file);
+    if (!job->dump) return OK;
+    if (file_exists(job->dump) && !file_is_dir(job->dump))
+        return fail(e, ERR_IO, "--dump: %s is not a folder", job->dump);
+    char *meta = file_join(job->dump, "meta.json");
+    if (!meta) return fail(e, ERR_MEMORY, "--dump: out of memory");
+    bool used = file_exists(meta);
+    free(meta);
+    if (used && !overwrite)
+        return fail(e, ERR_USAGE, "--dump: %s holds a dump; give -y to overwrite", job->dump);
+    return OK;
+}
+
+Status generate_make_dump(const char *folder, Error *e) {
     if (folder && mkdir(folder, 0777) && errno != EEXIST)
         return fail(e, ERR_IO, "--dump: cannot create %s: %s", folder, strerror(errno));
     return OK;
 }
 
 static Status save(Run *r, const Meta *meta, const char *path, const Media *media, Error *e) {
-    bool keep = !r->cli->no_metadata;
-    char *json = keep ? meta_json(meta, NULL, media) : NULL, *parameters = keep ? meta_parameters(meta) : NULL;
-    PngText texts[] = {{.key = "parameters", .text = parameters}, {.key = "ditto", .text = json}};
-    Status status =
-        keep && (!json || !parameters) ? fail(e, ERR_MEMORY, "%s: out of memory for its metadata", path) : OK;
-    if (status == OK)
-        status = png_write(path, media->rgb, media->width, media->height, texts, keep ? 2 : 0,
-                           r->cli->overwrite, e);
-    free(json);
-    free(parameters);
+    PictureTexts texts;
+    unsigned char *bytes = NULL;
+    size_t size = 0;
+    TRY(picture_texts(meta, media, !r->cli->no_metadata, &texts, e));
+    Status status = picture_encode(media, &texts, &bytes, &size, e);
+    if (status == OK) status = file_write_atomic(path, bytes, size, r->cli->overwrite, e);
+    free(bytes);
+    picture_texts_free(&texts);
     return status;
 }
 
@@ -121,22 +120,6 @@ static Status report(Run *r, const Meta *meta, const char *path, const Media *me
         fprintf(r->out, "%s\n", path);
     }
     return flush_results(r->out, e);
-}
-
-/* Not a number appeared: the last good latents are worth keeping, beside the picture that could not be made. */
-static void keep_latents(const Media *media, const char *path, bool overwrite, Error *e) {
-    char *name = NULL;
-    const char *suffix = strrchr(path, '.');
-    if (!media->latents || asprintf(&name, "%.*s.latents.safetensors", (int)(suffix - path), path) < 0)
-        return;
-    Error why = {0};
-    size_t used = strlen(e->text);
-    Status status = stages_write_file(name, "latents", media->latents_dtype, media->latents_rank,
-                                      media->latents_shape, media->latents, overwrite, &why);
-    snprintf(e->text + used, sizeof e->text - used,
-             status == OK ? "; the last good latents are in %s" : "; latents not kept: %s",
-             status == OK ? name : why.text);
-    free(name);
 }
 
 /* What a quality could not keep of its word is said without being asked. */
@@ -170,7 +153,7 @@ static Status one_picture(Run *r, int k, Error *e) {
     Status status = pipeline_render(r->pipeline, &job, &progress, &media, e);
     progress_clear(&r->line);
     say_families(r, &media, k == 0);
-    if (status == ERR_NAN) keep_latents(&media, r->names.path[k], r->cli->overwrite, e);
+    if (status == ERR_NAN) picture_keep_latents(&media, r->names.path[k], r->cli->overwrite, e);
     if (status == OK && *r->interrupted) status = fail(e, ERR_INTERRUPTED, "interrupted");
     Profile profile;
     char profile_line[PROFILE_TEXT] = "";
@@ -239,14 +222,16 @@ static Status run(Run *r, Error *e) {
     const Cli *cli = r->cli;
     TRY(pipeline_resolve(r->pipeline, &r->job, e));
     TRY(names_make(cli->output, pipeline_title(r->pipeline), r->job.seed, cli->count, &r->names, e));
-    TRY(check_files(cli, &r->names, e));
+    TRY(names_check(&r->names, cli->overwrite, e));
+    TRY(generate_check_report(cli, e));
+    TRY(generate_check_job(&r->job, cli->overwrite, e));
     if (cli->dry_run) {
         TRY(pipeline_describe(r->pipeline, &r->job, r->out, e));
         for (int i = 0; i < r->names.count; i++) fprintf(r->out, "output %s\n", r->names.path[i]);
         if (cli->explain) TRY(report_explain(r->pipeline, r->err, e));
         return flush_results(r->out, e);
     }
-    TRY(make_dump_folder(cli->dump, e));
+    TRY(generate_make_dump(cli->dump, e));
     say_what(r);
     if (r->cli->verbosity >= 0) TRY(pipeline_note_cut(r->pipeline, &r->job, r->err, e));
     r->done = calloc((size_t)r->names.count, sizeof *r->done);
@@ -262,7 +247,7 @@ static Status run(Run *r, Error *e) {
 
 Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bool terminal,
                     const volatile int *interrupted, Error *e) {
-    Run r = {.start = clock_now(), .cli = cli, .out = out, .err = err, .interrupted = interrupted, .job = job_of(cli)};
+    Run r = {.start = clock_now(), .cli = cli, .out = out, .err = err, .interrupted = interrupted, .job = generate_job(cli)};
     r.line = (ProgressLine){.out = cli->verbosity < 0 ? NULL : err,
                             .terminal = terminal,
                             .verbose = cli->verbosity > 0,

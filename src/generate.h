@@ -13,4 +13,11 @@
 Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bool terminal,
                     const volatile int *interrupted, Error *e);
 
+/* The pieces that batch shares. Refusals before any work: of the report's name; of a job's files. */
+Job generate_job(const Cli *cli); /* as asked for, not resolved; strings stay the command line's */
+Status generate_check_report(const Cli *cli, Error *e);
+Status generate_check_job(const Job *job, bool overwrite, Error *e);
+/* NULL: none. */
+Status generate_make_dump(const char *folder, Error *e);
+
 #endif

@@ -4,10 +4,14 @@
  * is in the file of its name.
  * Easy to get wrong: a signal that was ignored at the start (nohup) stays ignored; the second signal exits at once, after
  * removing the temporary file in flight. */
+#include "ab.h"
+#include "batch.h"
+#include "batch_gpus.h"
 #include "bench.h"
 #include "cli.h"
 #include "compare.h"
 #include "completion.h"
+#include "core/device_cuda.h"
 #include "core/file.h"
 #include "generate.h"
 #include "hub.h"
@@ -86,8 +90,10 @@ static Status model_folder(const char *model, char **folder, Error *e) {
 /* Where tuned products are kept; only when something asks for it. */
 static Status find_tuned(Cli *cli, Error *e) {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (!cli->tuned && !cli->tune) return OK;
+    bool set = cli->command == COMMAND_AB && !cli->tuned; /* a side of ab may ask for it */
+    if (!cli->tuned && !cli->tune && !set) return OK;
     bool said = cache && cache[0] == '/';
+    if (!said && !(home && home[0]) && set) return OK;
     if (!said && !(home && home[0]))
         return fail(e, ERR_USAGE, "%s: neither XDG_CACHE_HOME nor HOME says where the file is", cli->tune ? "--tune" : "--tuned");
     if (asprintf(&cli->tuned_file, "%s%s/ditto/tuned.tsv", said ? cache : home, said ? "" : "/.cache") < 0) {
@@ -104,6 +110,33 @@ static Status generate(const Cli *cli, Error *e) {
     Status status = generate_run(cli, folder, stdout, stderr, isatty(2) != 0, &interrupted, e);
     free(folder);
     return status;
+}
+
+static Status ab(const Cli *cli, Error *e) {
+    catch_signals();
+    const HubEnv env = hub_environment();
+    return ab_run(cli, &env, stdout, stderr, isatty(2) != 0, &interrupted, e);
+}
+
+static Status batch_by_gpus(const Cli *cli, int argc, char **argv, Error *e) {
+    int there;
+    if (cli->report) return fail(e, ERR_USAGE, "--report: describes one process, so not with --gpus");
+    if (cli->device && strcmp(cli->device, "cuda") != 0) return fail(e, ERR_USAGE, "--gpus: not with --device %s", cli->device);
+    if (device_cuda_count(&there, e) != OK) return because(e, "--gpus");
+    const BatchGpus gpus = {.program = "/proc/self/exe", .argc = argc, .argv = argv, .environment = environ,
+                            .visible = getenv("CUDA_VISIBLE_DEVICES"), .list = cli->gpus, .there = there, .shard = cli->shard,
+                            .shards = cli->shards, .keep_going = cli->keep_going, .interrupted = &interrupted};
+    return batch_gpus_run(&gpus, stdout, stderr, e);
+}
+
+static Status batch(Cli *cli, int argc, char **argv, Error *e) {
+    catch_signals();
+    if (cli->shard_slurm)
+        TRY(batch_slurm(cli, getenv("SLURM_ARRAY_TASK_ID"), getenv("SLURM_ARRAY_TASK_MIN"), getenv("SLURM_ARRAY_TASK_COUNT"),
+                        getenv("SLURM_ARRAY_TASK_STEP"), e));
+    if (cli->gpus) return batch_by_gpus(cli, argc, argv, e);
+    const HubEnv env = hub_environment();
+    return batch_run(cli, &env, stdout, stderr, isatty(2) != 0, &interrupted, e);
 }
 
 static Status tokens(const Cli *cli, Error *e) {
@@ -170,7 +203,7 @@ static Status bench(const Cli *cli, Error *e) {
                             .width = cli->width,
                             .height = cli->height,
                             .runs = cli->runs,
-                            .warmup = cli->warmup,
+                            .warmup = cli->warmup < 0 ? 2 : cli->warmup,
                             .serve = cli->serve,
                             .profile = cli->profile,
                             .tuned = cli->tuned_file,
@@ -240,10 +273,12 @@ static Status noise(const Cli *cli, Error *e) {
     return status;
 }
 
-static Status dispatch(const Cli *cli, Error *e) {
+static Status dispatch(Cli *cli, int argc, char **argv, Error *e) {
     switch (cli->command) {
     case COMMAND_GENERATE: return generate(cli, e);
+    case COMMAND_BATCH: return batch(cli, argc, argv, e);
     case COMMAND_COMPARE: return compare(cli, e);
+    case COMMAND_AB: return ab(cli, e);
     case COMMAND_INSPECT: return inspect(cli, e);
     case COMMAND_TOKENS: return tokens(cli, e);
     case COMMAND_SELFTEST: return selftest(cli, e);
@@ -279,7 +314,7 @@ int main(int argc, char **argv) {
         else if (cli.help)
             cli_help(cli.command, stdout);
         else if ((status = find_tuned(&cli, &e)) == OK)
-            status = dispatch(&cli, &e);
+            status = dispatch(&cli, argc, argv, &e);
     }
     cli_free(&cli);
     if ((fflush(stdout) || ferror(stdout)) && status == OK)

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool add_seed(cJSON *o, uint64_t seed) {
+bool meta_add_seed(struct cJSON *o, uint64_t seed) {
     char text[24];
     snprintf(text, sizeof text, "%" PRIu64, seed);
     /* cJSON writes numbers up to 2^53 exactly, and readers with doubles hold no more: a string beyond that */
@@ -52,8 +52,9 @@ static bool add_seconds(cJSON *o, const Media *m) {
            cJSON_AddNumberToObject(s, "decode", m->seconds_decode);
 }
 
-/* Mounted families by component, with their runs: the same for every run of the same job, so it may stand in a picture. */
-static bool add_families(cJSON *o, const Media *m) {
+/* Mounted families by component. With their runs only outside a picture: an encoder whose text is remembered runs nothing, and
+ * a job's file must not tell which jobs came before it. */
+static bool add_families(cJSON *o, const Media *m, bool runs) {
     cJSON *parts = cJSON_AddObjectToObject(o, "families");
     bool ok = parts;
     for (int i = 0; ok && i < m->families; i++) {
@@ -61,7 +62,8 @@ static bool add_families(cJSON *o, const Media *m) {
         if (!use->mounted) continue;
         cJSON *part = cJSON_GetObjectItemCaseSensitive(parts, use->part);
         if (!part) part = cJSON_AddObjectToObject(parts, use->part);
-        ok = part && cJSON_AddNumberToObject(part, use->family, (double)use->count);
+        ok = part && (runs ? cJSON_AddNumberToObject(part, use->family, (double)use->count)
+                           : cJSON_AddTrueToObject(part, use->family));
     }
     return ok;
 }
@@ -121,7 +123,7 @@ char *meta_json(const Meta *m, const char *path, const Media *media) {
     ok = ok && add_text(o, "ditto", CLI_VERSION) && add_text(o, "model", m->title) &&
          add_text(o, "prompt", j->prompt);
     ok = ok && (!j->negative_prompt || add_text(o, "negative_prompt", j->negative_prompt));
-    ok = ok && add_seed(o, j->seed) && add_text(o, "rng", "cpu") &&
+    ok = ok && meta_add_seed(o, j->seed) && add_text(o, "rng", "cpu") &&
          cJSON_AddNumberToObject(o, "width", j->width) && cJSON_AddNumberToObject(o, "height", j->height) &&
          cJSON_AddNumberToObject(o, "steps", j->steps);
     ok = ok && add_image(o, j) && (!meta_has_guidance(j) || cJSON_AddNumberToObject(o, "guidance", j->guidance));
@@ -131,7 +133,7 @@ char *meta_json(const Meta *m, const char *path, const Media *media) {
          cJSON_AddNumberToObject(o, "max_sequence_length", j->max_sequence_length);
     ok = ok && add_text(o, "device", m->device) && add_text(o, "dtype", m->dtype == F32 ? "f32" : "bf16") &&
          add_origin(o, m) && add_injected(o, j) && add_text(o, "quality", j->quality == QUALITY_HIGH ? "high" : "lossless");
-    ok = ok && (!media || add_families(o, media));
+    ok = ok && (!media || add_families(o, media, path != NULL));
     ok = ok && (!path || !media || (add_lines(o, media) && add_dispatch(o, media) && add_seconds(o, media)));
     char *text = ok ? cJSON_PrintUnformatted(o) : NULL;
     cJSON_Delete(o);

@@ -19,12 +19,16 @@ typedef struct Meta {
     const char *profile; /* profile_text(); NULL: not told */
 } Meta;
 
-/* malloc'd JSON object on one line; with media, it names the mounted families; with path, it begins with "path" and ends
- * with refusals, dispatch counts and seconds of media (for --json).
+/* malloc'd JSON object on one line; with media, it names the mounted families; with path, it begins with "path", counts the
+ * families' runs and ends with refusals, dispatch counts and seconds of media (for --json).
  * NULL when out of memory. */
 char *meta_json(const Meta *m, const char *path, const Media *media);
 /* malloc'd text of the web UIs' convention; NULL when out of memory. */
 char *meta_parameters(const Meta *m);
+
+/* "seed", a string above 2^53, into a cJSON object; false when out of memory. */
+struct cJSON;
+bool meta_add_seed(struct cJSON *o, uint64_t seed);
 
 /* Whether the model of this resolved job takes distilled guidance. */
 bool meta_has_guidance(const Job *job);

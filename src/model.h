@@ -81,7 +81,7 @@ typedef struct Run {
     const Schedule *schedule;
     const char *const *text; /* [2]: the prompt, the negative prompt or NULL */
     Stages *stages;
-    Memo *memo;
+    Memo *memo;                /* NULL: nothing is remembered */
     bool cfg;
     const uint8_t *image;      /* RGB [height][width][3] to begin from; NULL: from noise alone */
     const FamilySet *families; /* NULL: what is mounted stays */
@@ -104,6 +104,9 @@ struct ModelOps {
     Status (*schedule)(const Model *m, const Job *job, Schedule *out, Error *e);
     /* Text encoders and all that a prompt and a size fix; results stay in the work arena for the job. */
     Status (*encode)(Model *m, Exec *x, const Run *run);
+    /* Text encoders alone: what encode() will ask the memo for is then there. Takes no more of the arenas than encode(). rows:
+     * equal for texts with which a step makes the same calls. */
+    Status (*texts)(Model *m, Exec *x, const Run *run, int64_t *rows);
     /* Draws the noise, or noises run->image; latents stay in the work arena. latent_shape: as stage files show them. */
     Status (*noise)(Model *m, Exec *x, const Run *run, Tensor *latents, int *rank, int64_t latent_shape[5]);
     /* Before a step's velocity, and never part of a captured one: prepares what differs from step to step beside params.

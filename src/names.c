@@ -79,6 +79,16 @@ static Status check_suffix(const char *output, Error *e) {
     return OK;
 }
 
+char *names_number(const char *output, int number) {
+    char text[24];
+    size_t size = 0;
+    int digits = 0;
+    const char *counter = find_counter(last_part(output), &size, &digits);
+    if (!counter) return strdup(output);
+    snprintf(text, sizeof text, "%0*d", digits, number);
+    return join_number(output, (size_t)(counter - output), text, counter + size);
+}
+
 static char *one_name(const char *output, const char *title, uint64_t seed, int number, int count) {
     char text[24];
     size_t size = 0, length = output ? strlen(output) : 0;
@@ -89,12 +99,7 @@ static char *one_name(const char *output, const char *title, uint64_t seed, int 
         free(name);
         return path;
     }
-    const char *counter = find_counter(last_part(output), &size, &digits);
-    if (counter) {
-        snprintf(text, sizeof text, "%0*d", digits, number);
-        return join_number(output, (size_t)(counter - output), text, counter + size);
-    }
-    if (count == 1) return strdup(output);
+    if (count == 1 || find_counter(last_part(output), &size, &digits)) return names_number(output, number);
     const char *dot = strrchr(output, '.');
     snprintf(text, sizeof text, "-%d", number);
     return join_number(output, (size_t)(dot - output), text, dot);

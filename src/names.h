@@ -26,6 +26,9 @@ typedef struct Names {
 Status names_make(const char *output, const char *title, uint64_t seed, int count, Names *out, Error *e);
 void names_free(Names *names);
 
+/* output with its counter replaced by the number, or as it is; malloc'd, NULL when out of memory. */
+char *names_number(const char *output, int number);
+
 /* Refuses what the writer would refuse later: an existing name without overwrite (ERR_USAGE), a missing or unwritable
  * folder, a name that is too long (ERR_IO). Proves it by creating and removing the temporary file of the longest name. */
 Status names_check(const Names *names, bool overwrite, Error *e);

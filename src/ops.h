@@ -67,7 +67,9 @@ extern "C" {
     X(groupnorm_silu, GroupNorm, 1, 4, 0, 2, BOUNDED)                                                    \
     X(chan_rmsnorm, ChanRmsNorm, 1, 3, 0, 0, BOUNDED)                                                    \
     X(chan_rmsnorm_silu, ChanRmsNorm, 1, 3, 0, 0, BOUNDED)                                               \
-    X(residual_norm_scale, ResidualNormScale, 2, 6, 0, 1, EXACT)
+    X(residual_norm_scale, ResidualNormScale, 2, 6, 0, 1, EXACT)                                         \
+    X(modulate, Modulate, 1, 3, 0, 0, EXACT)                                                             \
+    X(residual_gate_ln_modulate, ResidualGateLnModulate, 2, 5, 0, 1, EXACT)
 
 typedef enum OpId {
 #define X(name, args, no, ni, nw, ns, promise) OP_##name,

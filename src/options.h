@@ -25,6 +25,8 @@ typedef enum Kind {
     KIND_RNG,
     KIND_ON_OFF, /* bool: whether it is off */
     KIND_INJECT,
+    KIND_SHARD,   /* int shard, shards */
+    KIND_SET,     /* const char *, options; may be empty and look like one */
     KIND_SHAPE,  /* 1 to 5 extents of at least 1 with commas between */
     KIND_HELP,
     KIND_VERSION,
@@ -53,7 +55,11 @@ typedef struct ExitCode {
     const char *meaning;
 } ExitCode;
 
-enum { OPTIONS_ALL = (1 << COMMAND_COUNT) - 1 };
+enum {
+    OPTIONS_ALL = (1 << COMMAND_COUNT) - 1,
+    OPTIONS_JOB = 1 << COMMAND_COUNT,       /* beside the commands' bits: may stand in a line of a jobs file */
+    OPTIONS_SET = 1 << (COMMAND_COUNT + 1), /* may stand in --a and --b of ab */
+};
 
 /* The table; NULL past its end. */
 const Option *options_at(int i);

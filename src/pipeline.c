@@ -261,7 +261,7 @@ static Status prepare(Pipeline *p, const Job *job, Stages *stages, Prepared *r, 
     const Model *m = p->model;
     *r = (Prepared){.text = {job->prompt, job->negative_prompt}};
     r->run = (Run){.job = job, .tokens = r->tokens, .schedule = &r->schedule, .text = r->text, .stages = stages,
-                   .memo = &p->memo, .cfg = job->cfg};
+                   .memo = job->inject_count || job->fresh ? NULL : &p->memo, .cfg = job->cfg};
     r->set = (FamilySet){.families = p->families, .count = p->family_count};
     TRY(fusion_choose(p->families, p->family_count, job->quality == QUALITY_HIGH, job->families, &r->set.wanted, e));
     r->device_exec = (Exec){.device = p->cuda ? p->device : &p->host, .error = &r->probe_error, .unary = &p->unary,
@@ -476,6 +476,31 @@ static void prepare_plans(Pipeline *p, const Prepared *r) {
     if (tasks) cuda_prepare_start(p->cuda, tasks, count);
 }
 
+/* Tokens, plan, room for it. */
+static Status make_ready(Pipeline *p, const Job *job, Stages *stages, Prepared *r, Exec *x, Error *e) {
+    TRY(prepare(p, job, stages, r, e));
+    TRY(write_meta(p, job, stages, e));
+    TRY(make_plan(p, r, &p->plan, e));
+    TRY(plan_check(&p->plan, e));
+    TRY(carry_out(p, &p->plan, true, e));
+    p->planned = true;
+    *x = (Exec){.device = p->device, .work = &p->work, .scratch = &p->scratch, .error = e, .unary = &p->unary, .cuda = p->cuda,
+                .sync = p->sync, .first = &p->gate.base, .interrupted = p->interrupted};
+    return OK;
+}
+
+static void begin_counts(Pipeline *p) {
+    for (int i = 0; i < p->model->parts; i++) calls_free(&p->model->part[i].calls); /* a plan without a job leaves some */
+}
+
+static Status end_counts(Pipeline *p, Status s, Error *e) {
+    for (int i = 0; i < p->model->parts; i++) {
+        Status kept = calls_retire(&p->model->part[i].calls, &p->model->part[i].past, s == OK ? e : NULL);
+        if (s == OK) s = kept;
+    }
+    return s;
+}
+
 static Status render(Pipeline *p, const Job *job, Stages *stages, Prepared *r, const Progress *progress, Media *out,
                      Error *e) {
     double start = clock_now();
@@ -500,7 +525,7 @@ Status pipeline_render(Pipeline *p, const Job *job, const Progress *progress, Me
         TRY(stages_open(job->dump, job->inject, job->inject_count, &stages, e));
     if (stages) stages_watch(stages, job->watch);
     Prepared r = {0};
-    for (int i = 0; i < p->model->parts; i++) calls_free(&p->model->part[i].calls); /* a plan without a job leaves some */
+    begin_counts(p);
     p->gate.warning[0] = 0;
     p->graphs.warn = false;
     Status s = render(p, job, stages, &r, progress, out, e);
@@ -508,12 +533,30 @@ Status pipeline_render(Pipeline *p, const Job *job, const Progress *progress, Me
     if (p->graphs.warn)
         snprintf(out->no_replay, sizeof out->no_replay, "every step runs call by call from here on: %s", p->graphs.stats.why);
     if (s == OK) s = uses_collect(p->model, out, e);
-    for (int i = 0; i < p->model->parts; i++) {
-        Status kept = calls_retire(&p->model->part[i].calls, &p->model->part[i].past, s == OK ? e : NULL);
-        if (s == OK) s = kept;
-    }
+    s = end_counts(p, s, e);
     prepared_free(&r);
     stages_close(stages);
+    return s;
+}
+
+/* --- texts ahead --- */
+
+Status pipeline_encode(Pipeline *p, const Job *job, bool first, PipelineTexts *out, Error *e) {
+    *out = (PipelineTexts){0};
+    double start = clock_now();
+    int most = MODEL_MAX_ENCODERS * (job->cfg ? 2 : 1);
+    if (first) memo_group(&p->memo);
+    if (job->inject_count) return OK;
+    out->full = !first && memo_full(&p->memo, most);
+    if (out->full) return OK;
+    Prepared r = {0};
+    Exec x;
+    begin_counts(p);
+    Status s = make_ready(p, job, NULL, &r, &x, e);
+    if (s == OK) s = p->model->ops->texts(p->model, &x, &r.run, &out->rows);
+    s = end_counts(p, s, e);
+    prepared_free(&r);
+    out->seconds = clock_now() - start;
     return s;
 }
 

@@ -74,6 +74,7 @@ typedef struct Job {
     const Inject *inject;
     int inject_count;
     const StageWatch *watch;     /* NULL: nobody */
+    bool fresh;                  /* uses nothing that earlier jobs left, and leaves nothing: text embeddings */
 } Job;
 
 typedef struct Progress {
@@ -157,6 +158,17 @@ bool pipeline_mounted(const Pipeline *p, const char *part, const char *family);
  * last finite latents in *out; free it in any case. */
 Status pipeline_render(Pipeline *p, const Job *resolved, const Progress *progress, Media *out, Error *e);
 void media_free(Media *m);
+
+typedef struct PipelineTexts {
+    bool full;      /* nothing was done: what the group has so far might not stay */
+    int64_t rows;   /* equal for jobs of equal sizes whose steps make the same calls */
+    double seconds; /* plan included */
+} PipelineTexts;
+/* Runs the job's text encoders now and keeps what they say on the host, bit for bit, so that rendering the job needs none of
+ * them: texts of several jobs in a row, then their pictures, and encoders and transformer change places once. first: begins
+ * a group; what a group has said stays until it is rendered (memo.h has the limits: 256 MiB in 512 values). A job that
+ * injects stages keeps nothing and encodes when it is rendered. */
+Status pipeline_encode(Pipeline *p, const Job *resolved, bool first, PipelineTexts *out, Error *e);
 /* Brings one part's weights to the device as the plan of this job says, and sends them away again: the seconds until they are
  * all there, and their bytes (blocks that stream do not count). ERR_USAGE on a device that reads them where they are. */
 Status pipeline_load(Pipeline *p, const Job *resolved, const char *part, double *seconds, size_t *bytes, Error *e);

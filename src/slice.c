@@ -13,8 +13,10 @@ bool slice_rowwise(OpId op) {
     case OP_act_mul:
     case OP_add:
     case OP_residual_gate:
+    case OP_modulate:
     case OP_layernorm:
     case OP_ln_modulate:
+    case OP_residual_gate_ln_modulate:
     case OP_rmsnorm:
     case OP_rmsnorm_scale:
     case OP_residual_norm:

@@ -24,24 +24,38 @@ struct Stages {
     int count;
 };
 
-static bool known(const char *name) {
-    static const char *const NAMES[] = {"ids_1", "mask_1", "ids_2", "mask_2", "negative_ids_1", "negative_mask_1",
-                                        "negative_ids_2", "negative_mask_2", "pooled", "negative_pooled",
-                                        "prompt_embeds", "negative_prompt_embeds", "noise", "sigmas", "timesteps",
-                                        "image", "image_noise", "image_latents", "latents", "pixels", "audio"};
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
-        if (!strcmp(name, NAMES[i])) return true;
-    static const char *const NUMBERED[] = {"velocity_", "latents_"};
-    for (size_t i = 0; i < 2; i++) {
-        size_t n = strlen(NUMBERED[i]);
-        if (!strncmp(name, NUMBERED[i], n) && strlen(name + n) >= 3 && strspn(name + n, "0123456789") == strlen(name + n))
-            return true;
+/* In the order of a run; those of each step stand between the two lists. */
+static const char *const BEFORE[] = {"image", "ids_1", "mask_1", "ids_2", "mask_2", "negative_ids_1", "negative_mask_1",
+                                     "negative_ids_2", "negative_mask_2", "sigmas", "timesteps", "pooled",
+                                     "prompt_embeds", "negative_pooled", "negative_prompt_embeds", "image_noise",
+                                     "image_latents", "noise"};
+static const char *const STEP[] = {"velocity_", "latents_"};
+static const char *const AFTER[] = {"latents", "pixels", "audio"};
+enum {
+    BEFORE_COUNT = (int)(sizeof BEFORE / sizeof *BEFORE),
+    STEP_COUNT = (int)(sizeof STEP / sizeof *STEP),
+    AFTER_COUNT = (int)(sizeof AFTER / sizeof *AFTER),
+};
+
+int stages_order(const char *name, int *step) {
+    enum { STEPS_MOST = 1000000 };
+    *step = -1;
+    for (int i = 0; i < BEFORE_COUNT; i++)
+        if (!strcmp(name, BEFORE[i])) return i;
+    for (int i = 0; i < AFTER_COUNT; i++)
+        if (!strcmp(name, AFTER[i])) return BEFORE_COUNT + STEPS_MOST * STEP_COUNT + i;
+    for (int i = 0; i < STEP_COUNT; i++) {
+        size_t n = strlen(STEP[i]), digits = strspn(name + (strncmp(name, STEP[i], n) ? strlen(name) : n), "0123456789");
+        if (digits < 3 || digits > 6 || name[n + digits]) continue;
+        *step = atoi(name + n);
+        return BEFORE_COUNT + *step * STEP_COUNT + i;
     }
-    return false;
+    return -1;
 }
 
 static Status open_one(Injected *in, Error *e) {
-    if (!known(in->name))
+    int step;
+    if (stages_order(in->name, &step) < 0)
         return fail(e, ERR_USAGE, "--inject %s: no such stage; stages are ids_1, mask_1, ids_2, mask_2, pooled, "
                     "prompt_embeds, negative_..., noise, sigmas, timesteps, image, image_noise, image_latents, "
                     "velocity_000, latents_000, latents, pixels",

@@ -21,6 +21,9 @@ void stages_close(Stages *s);
 void stages_watch(Stages *s, const StageWatch *watch); /* NULL: nobody; lives as long as s */
 bool stages_injected(const Stages *s, const char *name);
 
+/* Where a stage stands in a run, from 0; -1: no stage's name. *step: its step, -1 where it belongs to none. */
+int stages_order(const char *name, int *step);
+
 /* Passes a device tensor through a stage: overwritten when injected, written when dumping. shape is what the file
  * shows (same element count as t, which is contiguous). No-op when x->dry. */
 Status stages_pass(Stages *s, Exec *x, const char *name, Tensor t, int rank, const int64_t *shape);

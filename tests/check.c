@@ -41,20 +41,22 @@ static Buf *buffer(Case *c, const char *name, Tensor *slot, DType t, Layout layo
     for (int i = 0; i < rank; i++) order[i] = rank - 1 - i;
     if (layout == LAYOUT_TRANSPOSED)
         for (int i = 0; i < rank; i++) order[i] = i;
+    if (layout == LAYOUT_TURNED && rank > 1) order[0] = rank - 2, order[1] = rank - 1;
     if (layout == LAYOUT_SWAPPED)
         for (int i = 1; i < rank; i++) order[i] = i - 1;
-    bool pads = layout == LAYOUT_PADDED || layout == LAYOUT_SWAPPED || layout == LAYOUT_TRANSPOSED;
+    bool pads = layout == LAYOUT_PADDED || layout == LAYOUT_SWAPPED || layout == LAYOUT_TRANSPOSED ||
+                layout == LAYOUT_TURNED;
     int64_t stride = 1;
     for (int i = 0; i < rank; i++) {
         b->view.stride[order[i]] = stride;
         stride *= shape[order[i]];
-        /* every other pad keeps rows 16-byte aligned, as slices of wider buffers are */
-        if (pads) stride += check_below(c, 2) ? 8 * (1 + check_below(c, 4)) : check_below(c, 12);
+        /* every other pad keeps rows 16-byte aligned, as slices of wider buffers are; of a tidy case all do */
+        int64_t even = pads && check_below(c, 2), pad = !pads ? 0 : even ? 8 * (1 + check_below(c, 4)) : check_below(c, 12);
+        stride += pads && c->tidy && !even ? 8 * (1 + pad % 4) : pad;
     }
     b->n = tensor_numel(b->view);
-    b->lead = CHECK_GUARD + (layout == LAYOUT_UNALIGNED ? 1
-                             : pads                     ? (size_t)check_below(c, 3) * dtype_size(t)
-                                                        : 0);
+    size_t shift = pads ? (size_t)check_below(c, 3) * dtype_size(t) : 0;
+    b->lead = CHECK_GUARD + (layout == LAYOUT_UNALIGNED ? 1 : c->tidy ? 0 : shift);
     b->bytes = b->lead + (size_t)stride * dtype_size(t) + CHECK_GUARD;
     if (slot) *slot = b->view;
     return b;
@@ -128,7 +130,7 @@ int64_t check_dim(const Case *c, int64_t full, int64_t small) {
 Layout check_layout(Case *c) { return (Layout)check_below(c, 3); }
 
 const char *check_layout_name(Layout layout) {
-    static const char *const NAMES[] = {"dense", "padded", "swapped", "transposed", "unaligned"};
+    static const char *const NAMES[] = {"dense", "padded", "swapped", "transposed", "turned", "unaligned"};
     return NAMES[layout];
 }
 

@@ -23,6 +23,7 @@ typedef enum Layout {
     LAYOUT_PADDED,     /* last dimension contiguous, rows further apart */
     LAYOUT_SWAPPED,    /* last dimension contiguous, the outer ones in reverse order, padded */
     LAYOUT_TRANSPOSED, /* strides reversed: the last dimension is not contiguous */
+    LAYOUT_TURNED,     /* the last two dimensions exchanged in memory */
     LAYOUT_UNALIGNED,  /* dense, but starting at an odd byte: mapped weights */
 } Layout;
 
@@ -47,6 +48,7 @@ typedef struct Case {
     uint64_t seed, state; /* state of the generator of random numbers */
     bool small;           /* reduced shapes: sanitizers */
     bool gpu;             /* for a GPU's table: weights lie at aligned addresses there (weights_bind) */
+    bool tidy;            /* pads keep rows at multiples of 16 bytes: wide accesses are possible everywhere */
     bool keeps;           /* for a variant that leaves out the roundings between an op's steps (BOUNDED families) */
     bool bench;           /* set by the generator: a shape worth timing */
     char label[224];

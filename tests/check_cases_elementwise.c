@@ -11,11 +11,12 @@
 
 #define ARGS(type) type *a = (type *)(void *)&c->args
 
-enum { SHAPES = 13 };
+enum { SHAPES = 15 };
 static const int64_t shapes[SHAPES][5] = {
     /* rank, extents */
     {1, 1},        {1, 7},      {2, 3, 13},   {2, 5, 128},    {2, 77, 768},    {2, 9, 3072},  {2, 4, 4096},
     {2, 17, 2240}, {2, 31, 96}, {2, 2, 1025}, {3, 5, 11, 96}, {4, 2, 3, 4, 7}, {2, 300, 257},
+    {2, 130, 264},  {3, 2, 66, 40},
 };
 
 typedef struct Shape {
@@ -197,10 +198,10 @@ static void make_residual_gate(Case *c) {
     Shape s = shape_of(c, c->index % SHAPES);
     int form = c->index / SHAPES % 5;
     DType t = c->index / SHAPES / 5 ? BF16 : F32;
-    bool transposed = s.rank == 2 && check_below(c, 3) == 0;
+    bool transposed = s.rank > 1 && check_below(c, 3) == 0;
     check_label(c, "%s, %lld rows of %lld, %s%s", dtype_name(t), (long long)s.rows, (long long)s.cols,
                 NAMES[form], transposed ? ", residual transposed" : "");
-    Buf *r = check_in(c, "residual", &a->residual, t, transposed ? LAYOUT_TRANSPOSED : check_layout(c),
+    Buf *r = check_in(c, "residual", &a->residual, t, transposed ? LAYOUT_TURNED : check_layout(c),
                       s.rank, s.extent);
     Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent), *g = NULL;
     int64_t per_token[TENSOR_MAX_RANK];
@@ -218,7 +219,7 @@ static void make_residual_gate(Case *c) {
     if (check_below(c, 2))
         check_in_place(c, r, &a->y);
     else
-        y = check_out(c, "y", &a->y, t, transposed ? LAYOUT_TRANSPOSED : check_layout(c), s.rank, s.extent);
+        y = check_out(c, "y", &a->y, t, transposed ? LAYOUT_TURNED : check_layout(c), s.rank, s.extent);
     c->bench = s.rows == 77 && form == 1;
     fill(c, r, 2);
     fill(c, x, 2);
@@ -228,6 +229,35 @@ static void make_residual_gate(Case *c) {
         int64_t at = form == 3 ? i / s.cols : form == 4 ? i : i % s.cols;
         if (g) v = check_r((double)g->v[at] * v, t);
         check_exact(y, i, check_r((double)r->v[i] + v, t));
+    }
+}
+
+static void make_modulate(Case *c) {
+    static const char *const FORMS[] = {"rows", "rows of a slice", "per token", "per step of the first dimension", "no shift"};
+    ARGS(Modulate);
+    Shape s = shape_of(c, c->index % SHAPES);
+    int form = c->index / SHAPES % 5, rank = 1;
+    DType t = c->index / SHAPES / 5 ? BF16 : F32;
+    if (s.rank == 1) form = form == 4 ? 4 : 0;
+    check_label(c, "%s, %lld rows of %lld, scale and shift: %s", dtype_name(t), (long long)s.rows, (long long)s.cols,
+                FORMS[form]);
+    int64_t extent[TENSOR_MAX_RANK] = {s.cols};
+    if (form == 1) extent[0] = 1, extent[1] = s.cols, rank = 2;
+    if (form == 2 || form == 3) memcpy(extent, s.extent, sizeof extent), rank = s.rank;
+    for (int d = 1; form == 3 && d < rank - 1; d++) extent[d] = 1;
+    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent);
+    Buf *m = check_in(c, "scale", &a->scale, t, form ? LAYOUT_PADDED : LAYOUT_DENSE, rank, extent), *f = NULL;
+    if (form != 4) f = check_in(c, "shift", &a->shift, t, form ? LAYOUT_PADDED : LAYOUT_DENSE, rank, extent);
+    Buf *y = output(c, x, &a->y, &s);
+    c->bench = s.rows == 77 && !form;
+    fill(c, x, 2);
+    fill(c, m, 0.5);
+    if (f) fill(c, f, 0.5);
+    for (int64_t i = 0; i < y->n; i++) {
+        int64_t step = y->n / s.extent[0];
+        int64_t at = form == 2 ? i : form == 3 ? i / step * s.cols + i % s.cols : i % s.cols;
+        double v = check_r((double)x->v[i] * check_r(1 + (double)m->v[at], t), t);
+        check_exact(y, i, f ? check_r(v + (double)f->v[at], t) : v);
     }
 }
 
@@ -452,6 +482,7 @@ const CaseSet CHECK_ELEMENTWISE[] = {
     {OP_act_mul, SHAPES *KINDS * 2 + 1, make_act_mul},
     {OP_add, SHAPES * 6, make_add},
     {OP_residual_gate, SHAPES * 10, make_residual_gate},
+    {OP_modulate, SHAPES * 10, make_modulate},
     {OP_time_embed, 48, make_time_embed},
     {OP_cfg_combine, SHAPES * 2, make_cfg_combine},
     {OP_cfg_extrapolate, SHAPES * 2, make_cfg_extrapolate},

@@ -12,12 +12,12 @@
 
 #define ARGS(type) type *a = (type *)(void *)&c->args
 
-enum { SHAPES = 15 };
+enum { SHAPES = 16, TALL = 15 };
 static const int64_t shapes[SHAPES][5] = {
     /* rank, extents */
     {1, 1},        {1, 64},     {2, 3, 13},   {2, 40, 128},   {2, 77, 768},    {2, 21, 3072}, {2, 20, 4096},
     {2, 33, 2240}, {2, 50, 96}, {2, 2, 1025}, {3, 5, 11, 96}, {4, 2, 3, 4, 7}, {2, 150, 257}, {2, 576, 128},
-    {2, 65, 3840},
+    {2, 65, 3840}, {2, 830, 512}, /* TALL: more rows than a GPU has places for, so blocks take several */
 };
 
 static const char *const FILLS[] = {"normal", "large mean", "constant", "denormal", "huge", "spoilt"};
@@ -32,6 +32,7 @@ static Shape shape_of(const Case *c, int i) {
     Shape s = {.rank = (int)shapes[i][0], .rows = 1};
     for (int d = 0; d < s.rank; d++) {
         s.extent[d] = check_dim(c, shapes[i][1 + d], d == s.rank - 1 ? 140 : 6);
+        if (i == TALL && d == 0 && c->index / SHAPES / 2 % FILL_KINDS) s.extent[d] = 5; /* ordinary rows are enough */
         if (d < s.rank - 1)
             s.rows *= s.extent[d];
         else
@@ -75,10 +76,11 @@ static bool normalise(const float *x, int64_t d, float eps, bool centred, double
     double steps = 7 + 4 * ceil((double)d / 512), largest = 0;
     bool finite = true;
     for (int64_t i = 0; i < d; i++) {
-        room[i] = room[i] * (2 * worst + (4 + steps) * CHECK_U) + steps * 0x1p-149 * r;
         finite = finite && isfinite(x[i]);
         if (isfinite(x[i]) && fabs((double)x[i]) > largest) largest = fabs((double)x[i]);
     }
+    double drift = steps * (0x1p-149 + (centred ? CHECK_U * largest : 0)) * r;
+    for (int64_t i = 0; i < d; i++) room[i] = room[i] * (2 * worst + (4 + steps) * CHECK_U) + drift;
     /* merges square differences of means, of single elements too: beyond 2^63 those overflow */
     return !finite || (isfinite(naive_square) && largest < 0x1p63);
 }
@@ -173,6 +175,77 @@ static void make_ln_modulate(Case *c) {
         if (!normalise(x->v + row * s.cols, s.cols, a->eps, true, n, room)) skip_row(c, y, row, s.cols);
         for (int64_t j = 0; j < s.cols; j++) {
             int64_t i = row * s.cols + j, at_row = form == 2 ? i : j;
+            double scale = check_r(1 + (double)m->v[at_row], t), shift = f ? (double)f->v[at_row] : 0, at[3];
+            for (int k = 0; k < 3; k++) {
+                at[k] = check_r(moved(n[j], room[j], k - 1, t) * scale, t);
+                if (f) at[k] = check_r(at[k] + shift, t);
+            }
+            check_between(y, i, at[1], at[0], at[2]);
+            widen(y, i, 3, fabs(n[j] * scale) + fabs(shift));
+        }
+    }
+}
+
+/* The two ops apart, on the same buffers. */
+static Status gate_then_norm(Exec *x, const void *args) {
+    const ResidualGateLnModulate *a = args;
+    TRY(op_residual_gate(x, &(ResidualGate){a->h, a->residual, a->x, a->gate}));
+    return op_ln_modulate(x, &(LnModulate){a->y, a->h, a->scale, a->shift, a->eps});
+}
+
+static void make_residual_gate_ln_modulate(Case *c) {
+    static const char *const FORMS[] = {"gate row", "gate row of a slice", "no gate, no shift", "all per token"};
+    ARGS(ResidualGateLnModulate);
+    Shape s = shape_of(c, c->index % SHAPES);
+    DType t = dtype_of(c);
+    int kind = fill_of(c), form = c->index / BASE_CASES;
+    if (s.rank == 1 && form == 1) form = 0;
+    check_label(c, "%s, %lld rows of %lld, %s, %s", dtype_name(t), (long long)s.rows, (long long)s.cols, FILLS[kind],
+                FORMS[form]);
+    int64_t one[] = {1, s.cols};
+    int rank = form == 1 ? 2 : form == 3 ? s.rank : 1;
+    const int64_t *extent = form == 1 ? one : form == 3 ? s.extent : one + 1;
+    Layout layout = form ? LAYOUT_PADDED : LAYOUT_DENSE;
+    Buf *r = check_in(c, "residual", &a->residual, t, check_layout(c), s.rank, s.extent), *h = r;
+    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent), *y = x, *g = NULL, *f = NULL;
+    Buf *m = check_in(c, "scale", &a->scale, t, layout, rank, extent);
+    if (form != 2) f = check_in(c, "shift", &a->shift, t, layout, rank, extent);
+    if (form != 2) g = check_in(c, "gate", &a->gate, t, layout, rank, extent);
+    if (check_below(c, 2)) {
+        check_in_place(c, r, &a->h);
+        check_label(c, ", h in place");
+    } else {
+        h = check_out(c, "h", &a->h, t, check_layout(c), s.rank, s.extent);
+    }
+    if (check_below(c, 2)) {
+        check_in_place(c, x, &a->y);
+        check_label(c, ", y in place");
+    } else {
+        y = check_out(c, "y", &a->y, t, check_layout(c), s.rank, s.extent);
+    }
+    a->eps = 1e-6f;
+    c->twin = gate_then_norm;
+    c->bench = !kind && !form && (s.rows == 576 || s.cols == 3072);
+    fill_rows(c, r, kind);
+    if (kind == 3 || kind == 5) fill_rows(c, x, kind);
+    else check_fill(c, x, 0, 1);
+    check_fill(c, m, 0, 0.5);
+    if (g) check_fill(c, g, 0, 1);
+    if (f) check_fill(c, f, 0, 0.5);
+    limit(y, t, kind);
+    double *n = check_alloc(c, (size_t)s.cols * 8), *room = check_alloc(c, (size_t)s.cols * 8);
+    float *sum = check_alloc(c, (size_t)s.cols * sizeof *sum);
+    for (int64_t row = 0; row < s.rows; row++) {
+        for (int64_t j = 0; j < s.cols; j++) {
+            int64_t i = row * s.cols + j;
+            double v = (double)x->v[i];
+            if (g) v = check_r((double)g->v[form == 3 ? i : j] * v, t);
+            sum[j] = (float)check_r((double)r->v[i] + v, t);
+            check_exact(h, i, (double)sum[j]);
+        }
+        if (!normalise(sum, s.cols, a->eps, true, n, room)) skip_row(c, y, row, s.cols);
+        for (int64_t j = 0; j < s.cols; j++) {
+            int64_t i = row * s.cols + j, at_row = form == 3 ? i : j;
             double scale = check_r(1 + (double)m->v[at_row], t), shift = f ? (double)f->v[at_row] : 0, at[3];
             for (int k = 0; k < 3; k++) {
                 at[k] = check_r(moved(n[j], room[j], k - 1, t) * scale, t);
@@ -471,6 +544,7 @@ static void make_qk_norm_rope_head(Case *c) {
 const CaseSet CHECK_NORM[] = {
     {OP_layernorm, BASE_CASES, make_layernorm},
     {OP_ln_modulate, BASE_CASES * 4, make_ln_modulate},
+    {OP_residual_gate_ln_modulate, BASE_CASES * 4, make_residual_gate_ln_modulate},
     {OP_rmsnorm, BASE_CASES * 3, make_rmsnorm},
     {OP_rmsnorm_scale, BASE_CASES * 3, make_rmsnorm_scale},
     {OP_residual_norm, BASE_CASES * 3, make_residual_norm},

@@ -91,10 +91,19 @@ int run_default_threads(void) {
 
 /* --- one run --- */
 
+/* The variant alone; the reference stands behind it, for shapes that it hands over, unless that needs scratch which the
+ * variant does not declare. */
 void run_choose(Session *t, OpId op, DType dtype, int variant) {
-    t->only = t->ops; /* the twin may need other ops */
-    t->only.count[op] = 1;
-    t->only.impl[op][0] = t->ops.impl[op][variant];
+    const Impl *impl = t->ops.impl[op][variant], *reference = ops_reference(&t->ops, op);
+    t->only = t->ops;
+    for (int other = 0; other < OP_COUNT; other++) { /* the twin may need other ops: what they mean, no family's variants */
+        if (!t->only.count[other]) continue;
+        t->only.impl[other][0] = ops_reference(&t->ops, (OpId)other);
+        t->only.count[other] = 1;
+    }
+    t->only.count[op] = 1 + (reference != impl && !reference->scratch);
+    t->only.impl[op][0] = impl;
+    t->only.impl[op][1] = reference;
     t->x = (Exec){.ops = &t->only,
                   .device = &t->device,
                   .calls = &t->calls,

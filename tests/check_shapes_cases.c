@@ -111,6 +111,13 @@ MAKE(residual_gate, ResidualGate) { /* tokens, columns, gate; 1: the residual is
     if (p[2] == GATE_FULL) a->gate = shapes_new(m, real(m), p[0], p[1]);
 }
 
+MAKE(modulate, Modulate) { /* tokens, columns; 1: scale and shift by token */
+    a->y = shapes_new(m, real(m), p[0], p[1]);
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->scale = p[2] ? shapes_new(m, real(m), p[0], p[1]) : shapes_new(m, real(m), p[1]);
+    a->shift = p[2] ? shapes_new(m, real(m), p[0], p[1]) : shapes_new(m, real(m), p[1]);
+}
+
 MAKE(time_embed, TimeEmbed) {
     a->y = shapes_new(m, real(m), 1, p[0]);
     a->t = shapes_new(m, F32, 1);
@@ -188,6 +195,15 @@ MAKE(ln_modulate, LnModulate) { /* rows, columns; 1: without shift */
     a->eps = 1e-6f;
 }
 
+MAKE(residual_gate_ln_modulate, ResidualGateLnModulate) { /* tokens, columns */
+    a->h = a->residual = shapes_new(m, real(m), p[0], p[1]);
+    a->y = a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->gate = shapes_new(m, real(m), p[1]);
+    a->scale = shapes_new(m, real(m), p[1]);
+    a->shift = shapes_new(m, real(m), p[1]);
+    a->eps = 1e-6f;
+}
+
 MAKE(rmsnorm, RmsNorm) { /* rows, columns, form */
     a->y = shapes_new(m, real(m), p[0], p[1]);
     a->x = shapes_new(m, real(m), p[0], p[1]);
@@ -209,6 +225,16 @@ MAKE(residual_norm, ResidualNorm) {
     a->x = shapes_new(m, real(m), p[0], p[1]);
     a->w = shapes_new(m, real(m), p[1]);
     a->gate = shapes_new(m, real(m), p[1]);
+    a->eps = 1e-5f;
+}
+
+MAKE(residual_norm_scale, ResidualNormScale) {
+    a->y = a->residual = shapes_new(m, real(m), p[0], p[1]);
+    a->n = a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->w = shapes_new(m, real(m), p[1]);
+    a->gate = shapes_new(m, real(m), p[1]);
+    a->w_next = shapes_new(m, real(m), p[1]);
+    a->scale = shapes_new(m, real(m), p[1]);
     a->eps = 1e-5f;
 }
 
@@ -377,14 +403,20 @@ static const ShapeCase FULL[] = {
     {OP_ln_modulate, "flux.single", {4608, 3072}, ln_modulate},
     {OP_ln_modulate, "zimage.final", {4096, 3840, 1}, ln_modulate},
     {OP_ln_modulate, "sana video", {7800, 2240}, ln_modulate},
+    {OP_residual_gate_ln_modulate, "flux.double.norm2 image", {4096, 3072}, residual_gate_ln_modulate},
+    {OP_residual_gate_ln_modulate, "flux.double.norm2 text", {512, 3072}, residual_gate_ln_modulate},
+    {OP_residual_gate_ln_modulate, "flux.single.gate", {4608, 3072}, residual_gate_ln_modulate},
+    {OP_modulate, "4096 tokens", {4096, 3072}, modulate},
+    {OP_modulate, "by token", {4096, 3072, 1}, modulate},
     {OP_rmsnorm, "t5", {512, 4096, RMS_TWICE}, rmsnorm},
     {OP_rmsnorm, "qwen3", {512, 2560, RMS_TWICE}, rmsnorm},
     {OP_rmsnorm_scale, "zimage", {4128, 3840}, rmsnorm_scale},
     {OP_residual_norm, "zimage", {4128, 3840}, residual_norm},
+    {OP_residual_norm_scale, "zimage", {4128, 3840}, residual_norm_scale},
     {OP_qk_norm_rope_head, "flux.double image", {4096, 24, 24, 128, ROPE_INTERLEAVED, RMS_ONCE, 9216}, qk_norm_rope_head},
     {OP_qk_norm_rope_head, "flux.double text", {512, 24, 24, 128, ROPE_INTERLEAVED, RMS_ONCE, 9216}, qk_norm_rope_head},
     {OP_qk_norm_rope_head, "flux.single", {4608, 24, 24, 128, ROPE_INTERLEAVED, RMS_ONCE, 21504}, qk_norm_rope_head},
-    {OP_qk_norm_rope_head, "zimage", {4128, 30, 30, 128, ROPE_INTERLEAVED, RMS_TWICE, 11520}, qk_norm_rope_head},
+    {OP_qk_norm_rope_head, "zimage", {4128, 30, 30, 128, ROPE_COMPLEX, RMS_TWICE, 11520}, qk_norm_rope_head},
     {OP_qk_norm_rope_head, "qwen3", {512, 32, 8, 128, ROPE_HALF_EAGER, RMS_TWICE}, qk_norm_rope_head},
     {OP_attention, "flux.double", {4608, 24, 24, 128, MASK_NONE, 0, 9216}, attention},
     {OP_attention, "flux.single", {4608, 24, 24, 128, MASK_NONE, 15360, 21504}, attention},
@@ -474,9 +506,12 @@ static const ShapeCase SMALL[] = {
     {OP_layernorm, "demo.clip", {77, 128}, layernorm},
     {OP_ln_modulate, "demo.single", {576, 128}, ln_modulate},
     {OP_ln_modulate, "a few rows, width of flux", {21, 3072}, ln_modulate},
+    {OP_residual_gate_ln_modulate, "demo.single", {576, 128}, residual_gate_ln_modulate},
+    {OP_modulate, "576 tokens", {576, 128}, modulate},
     {OP_rmsnorm, "demo.t5", {512, 128, RMS_TWICE}, rmsnorm},
     {OP_rmsnorm_scale, "width of demo", {576, 128}, rmsnorm_scale},
     {OP_residual_norm, "width of demo", {576, 128}, residual_norm},
+    {OP_residual_norm_scale, "width of demo", {576, 128}, residual_norm_scale},
     {OP_qk_norm_rope_head, "demo.single", {576, 1, 1, 128, ROPE_INTERLEAVED, RMS_ONCE, 896}, qk_norm_rope_head},
     {OP_attention, "demo.single", {576, 1, 1, 128, MASK_NONE, 640, 896}, attention},
     {OP_attention_eager, "demo.t5", {512, 2, 2, 64, MASK_NONE, 1}, attention_eager},

@@ -586,16 +586,15 @@ static const Fault FAULTS[] = {
 #undef F
 enum { FAULT_COUNT = sizeof FAULTS / sizeof *FAULTS };
 
-/* Puts a fault in front of the op's variants, or takes it away (NULL). */
+/* Puts a fault in the op's place, so that composites made of the op have it too, or takes it away (NULL). */
 static inline void faults_mount(Golden *g, const Fault *f) {
     uint32_t epoch = g->ops.epoch + 1;
     if (!faults_true.count[OP_copy]) ops_cpu(&faults_true);
     g->ops = faults_true;
     g->ops.epoch = epoch;
     if (!f) return;
-    for (int i = g->ops.count[f->impl.op]; i > 0; i--) g->ops.impl[f->impl.op][i] = g->ops.impl[f->impl.op][i - 1];
     g->ops.impl[f->impl.op][0] = &f->impl;
-    g->ops.count[f->impl.op]++;
+    g->ops.count[f->impl.op] = 1;
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* golden_img2img.h - runs the KL encoder of the tiny checkpoint, the draw from its posterior and the noising on the CPU table
- * in bf16 against tests/golden/img2img_bf16.safetensors (scripts/dump_golden.py). Judging, feeding and the rig are golden.h's.
+ * in bf16 against tests/golden/img2img_bf16.safetensors (scripts/reference_flux.py). Judging, feeding and the rig are golden.h's.
  * Shared by test_img2img.c and test_img2img_mutants.c. */
 #ifndef GOLDEN_IMG2IMG_H
 #define GOLDEN_IMG2IMG_H

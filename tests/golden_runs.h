@@ -1,5 +1,5 @@
 /* golden_runs.h - one whole picture of a tiny FLUX.1 folder, from the prompt to the pixels, compared with a golden run
- * (tests/golden/NAME.safetensors, scripts/dump_golden.py). Shared by test_runs.c and test_mutants.c.
+ * (tests/golden/NAME.safetensors, scripts/reference_flux.py). Shared by test_runs.c and test_mutants.c.
  *
  * Exact in both dtypes: ids, noise, sigmas, timesteps. f32: every other stage max|a - b| <= 1e-4 max|b|, picture at
  * least 60 dB. bf16: |a - b| <= |b_f32 - b|, Euclidean: our run is no farther from the reference than the reference

@@ -1,5 +1,5 @@
 /* golden_zimage.h - runs Qwen3 or the transformer of the tiny Z-Image checkpoint on the CPU table against golden tensors
- * (scripts/dump_golden_zimage.py). Judging, feeding and the rig are golden.h's; here is only how the parts are called.
+ * (scripts/reference_zimage.py). Judging, feeding and the rig are golden.h's; here is only how the parts are called.
  * Shared by test_zimage.c and test_zimage_mutants.c. */
 #ifndef GOLDEN_ZIMAGE_H
 #define GOLDEN_ZIMAGE_H

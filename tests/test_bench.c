@@ -93,11 +93,11 @@ int main(void) {
     o.serve = false;
     free(run(o, NULL, ERR_DEVICE, "no mark", &e));
     o.what = NULL;
-    free(run(o, NULL, ERR_USAGE, "either step, decode or load, or --tune", &e));
+    free(run(o, NULL, ERR_USAGE, "either step, decode, load or picture, or --tune", &e));
     o.tune = true, o.tuned = "nowhere/tuned.tsv";
     free(run(o, NULL, ERR_USAGE, "products are tuned on a GPU", &e));
     o.what = "step";
-    free(run(o, NULL, ERR_USAGE, "either step, decode or load, or --tune", &e));
+    free(run(o, NULL, ERR_USAGE, "either step, decode, load or picture, or --tune", &e));
     o.tune = false, o.tuned = NULL;
     o.what = "sleep";
     free(run(o, NULL, ERR_USAGE, "bench: found \"sleep\", expected step, decode, load or picture", &e));

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_demo.sh - held-out prompts drawn by the binary with the demo checkpoint, scored: 20 of them, all 100 with
+# test_demo.sh - held-out prompts drawn by the binary with the demo checkpoints, scored: 20 of them, all 100 with
 # CHECK_FULL=1, 2 under a sanitizer. SPOILT=DIR (from scripts/demo_spoil.py) also scores 20 prompts of every checkpoint
 # in DIR, which must stay below 50 %.
 # Easy to get wrong: the bar of 90 % is meant for 100 prompts; 20 prompts may scatter, so theirs is 80 %.
@@ -18,7 +18,9 @@ scored() { # NAME, options of score_demo
     if "$BUILD/tests/score_demo" "$@" >"$log"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAIL: $name"; fi
     grep -v ' passed, ' "$log"
 }
-scored "held-out prompts" -n $count --bar $bar
+for model in weights/demo-flux weights/demo-zimage; do
+    scored "held-out prompts of $model" -n $count --bar $bar -m $model
+done
 [ -z "$SPOILT" ] || for model in "$SPOILT"/*/; do
     echo "spoilt: $(basename "$model")"
     scored "$model" -n 20 -m "$model" --below --bar 50

@@ -45,16 +45,19 @@ static Status told_run(const Impl *real, Exec *x, const void *args) {
 
 static Status told_gelu(Exec *x, const void *args) { return told_run(LINEAR_GELU_F32_CPU, x, args); }
 static Status told_norm(Exec *x, const void *args) { return told_run(LN_MODULATE_FUSED_CPU, x, args); }
+static Status told_gate_norm(Exec *x, const void *args) { return told_run(&LN_MODULATE_FUSED_CPU[1], x, args); }
 static Status told_group(Exec *x, const void *args) { return told_run(VAE_KL_REWRITE_CPU, x, args); }
 static size_t gelu_scratch(const Exec *x, const void *args) { return LINEAR_GELU_F32_CPU->scratch(x, args); }
 static size_t norm_scratch(const Exec *x, const void *args) { return LN_MODULATE_FUSED_CPU->scratch(x, args); }
+static size_t gate_norm_scratch(const Exec *x, const void *args) { return LN_MODULATE_FUSED_CPU[1].scratch(x, args); }
 static size_t group_scratch(const Exec *x, const void *args) { return VAE_KL_REWRITE_CPU->scratch(x, args); }
 
 static const Impl TOLD_DIT[] = {{OP_linear_gelu, "told", told_gelu, gelu_scratch, told_accepts},
-                                {OP_ln_modulate, "told", told_norm, norm_scratch, told_accepts}};
+                                {OP_ln_modulate, "told", told_norm, norm_scratch, told_accepts},
+                                {OP_residual_gate_ln_modulate, "told", told_gate_norm, gate_norm_scratch, told_accepts}};
 static const Impl TOLD_VAE[] = {{OP_groupnorm_silu, "told", told_group, group_scratch, told_accepts}};
 static const Impl TOLD_NORM[] = {{OP_ln_modulate, "told", told_norm, norm_scratch, told_accepts}};
-static const Family DIT[] = {{"told-dit", BOUNDED, TOLD_DIT, 2, ""}};
+static const Family DIT[] = {{"told-dit", BOUNDED, TOLD_DIT, 3, ""}};
 static const Family VAE[] = {{"told-vae", BOUNDED, TOLD_VAE, 1, ""}};
 static const Family NORM[] = {{"told-norm", EXACT, TOLD_NORM, 1, ""}};
 
@@ -160,7 +163,8 @@ static void test_qualities(void) {
     expect(runs(&low, "transformer", "ln_modulate", "cpu_fused") > 0 && runs(&low, "transformer", "ln_modulate", "cpu") == 0);
     expect(runs(&low, "vae", "groupnorm_silu", "cpu") > 0 && runs(&low, "vae", "groupnorm_silu", "cpu_f32") == 0);
     const FamilyUse *use = use_of(&low, "transformer", "ln-modulate");
-    expect(use && use->mounted && use->count == runs(&none, "transformer", "ln_modulate", "cpu"));
+    expect(use && use->mounted && use->count == runs(&none, "transformer", "ln_modulate", "cpu") +
+                                                    runs(&none, "transformer", "residual_gate_ln_modulate", "cpu"));
     /* high: other bits in latents and picture, by kernels of its own only */
     expect(!same_latents(&high, &low) && !same_pixels(&high, &low));
     expect(runs(&high, "transformer", "linear_gelu", "cpu_f32") == runs(&none, "transformer", "linear_gelu", "cpu"));

@@ -232,7 +232,7 @@ static void test_epochs(void) {
         Picture plain = render(e, job, true);
         const Graphs *graphs = pipeline_facts(g).graphs;
         expect(r[i].status == OK && same_pixels(&r[i], &plain) && r[i].stages == plain.stages);
-        expect(runs(&r[i], "linear_gelu", NULL) > 10 && runs(&r[i], "ln_modulate", NULL) > 10);
+        expect(runs(&r[i], "linear_gelu", NULL) > 10 && runs(&r[i], "ln_modulate", NULL) > 0);
         /* what was counted, and what ran: of the other table's variants nothing */
         bool high = job.quality == QUALITY_HIGH;
         expect(runs(&r[i], "linear_gelu", "told_gelu") == (high ? runs(&r[i], "linear_gelu", NULL) : 0));

@@ -431,6 +431,43 @@ static void ring(bool repeats) {
     close_part(&b);
 }
 
+/* Texts of several pictures first: the encoders travel once a group instead of once a picture, and the bits stay. */
+static void texts_ahead(Job job, const char *const *prompt, int count) {
+    Rig r = {0}, turns = {0}, ahead = {0};
+    Media want[4] = {0}, got = {0};
+    rig_open(&r, BF16, 0, SIZE_MAX, false);
+    Plan plan = plan_of(&r, job);
+    rig_close(&r);
+    size_t vram = plan.work + plan.scratch + largest(&plan);
+    rig_open(&turns, BF16, vram, SIZE_MAX, false);
+    for (int i = 0; i < count; i++) {
+        job.prompt = prompt[i];
+        render(&turns, job, &want[i]);
+    }
+    rig_open(&ahead, BF16, vram, SIZE_MAX, false);
+    size_t encoders = 0;
+    for (int i = 0; i < count; i++) {
+        PipelineTexts texts;
+        job.prompt = prompt[i];
+        expect_ok(pipeline_resolve(ahead.pipeline, &job, &ahead.e), &ahead.e);
+        expect_ok(pipeline_encode(ahead.pipeline, &job, i == 0, &texts, &ahead.e), &ahead.e);
+        expect(!texts.full && texts.rows == 24);
+        if (!i) encoders = ahead.memory.bytes;
+        expect(encoders && ahead.memory.bytes == encoders);
+    }
+    for (int i = 0; i < count; i++) {
+        job.prompt = prompt[i];
+        render(&ahead, job, &got);
+        expect(same_picture(&want[i], &got));
+        media_free(&got);
+        media_free(&want[i]);
+    }
+    expect(ahead.memory.bytes + (size_t)(count - 1) * encoders == turns.memory.bytes);
+    expect(ahead.memory.peak <= vram);
+    rig_close(&turns);
+    rig_close(&ahead);
+}
+
 int main(void) {
 #ifdef _OPENMP
     omp_set_num_threads(1); /* tiny shapes: teams of threads only wait for each other */
@@ -446,5 +483,8 @@ int main(void) {
     arenas_stay();
     refusals();
     failed_upload();
+    const char *const prompts[] = {"a red fox", "a blue dog", "", "a long text about a fox, a dog and nothing at all"};
+    texts_ahead(job_of("a red fox", 64), prompts, 4);
+    texts_ahead(with_cfg(job_of("a red fox", 64)), prompts, 4);
     return expect_done();
 }

@@ -12,6 +12,10 @@ Status device_cuda_open(Device *out, Error *e) {
 }
 void device_cuda_close(Device *d) { (void)d; }
 const char *device_cuda_built(void) { return "no GPU"; }
+Status device_cuda_count(int *count, Error *e) {
+    *count = 0;
+    return device_cuda_open(NULL, e);
+}
 bool device_cuda_info(const Device *d, CudaInfo *out) {
     (void)d, (void)out;
     return false;
@@ -295,18 +299,24 @@ static Status entry(const char *name, void *out, Error *e) {
     return fail(e, ERR_DEVICE, "cuda: the driver has no %s: it is too old", name);
 }
 
-static Status open_state(CudaDevice *c, Error *e) {
+Status device_cuda_count(int *count, Error *e) {
+    *count = 0;
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!driver) return fail(e, ERR_DEVICE, "--device cuda: no NVIDIA driver here (libcuda.so.1 is missing)");
-    int count = 0, sm_major = 0, sm_minor = 0;
-    cudaError_t code = cudaGetDeviceCount(&count);
+    cudaError_t code = cudaGetDeviceCount(count);
     if (code == cudaErrorInsufficientDriver) {
         int have = 0;
         cudaDriverGetVersion(&have);
         return fail(e, ERR_DEVICE, "--device cuda: the driver supports CUDA %d.%d, this ditto needs %d.%d", have / 1000,
                     have % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
     }
-    if (code != cudaSuccess || !count) return fail(e, ERR_DEVICE, "--device cuda: no GPU found (%s)", cudaGetErrorString(code));
+    if (code == cudaSuccess && *count) return OK;
+    return fail(e, ERR_DEVICE, "--device cuda: no GPU found (%s)", cudaGetErrorString(code));
+}
+
+static Status open_state(CudaDevice *c, Error *e) {
+    int count, sm_major = 0, sm_minor = 0;
+    TRY(device_cuda_count(&count, e));
     CUDA_TRY(e, cudaSetDevice(c->ordinal));
     CUDA_TRY(e, cudaDeviceGetAttribute(&sm_major, cudaDevAttrComputeCapabilityMajor, c->ordinal));
     CUDA_TRY(e, cudaDeviceGetAttribute(&sm_minor, cudaDevAttrComputeCapabilityMinor, c->ordinal));

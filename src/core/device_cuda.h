@@ -29,6 +29,8 @@ Status device_cuda_open(Device *out, Error *e);
 void device_cuda_close(Device *d);
 /* What GPUs this program holds code for: "sm_90a,sm_80,compute_80", or "no GPU". */
 const char *device_cuda_built(void);
+/* GPUs that this process may see, without touching one. ERR_DEVICE as above. */
+Status device_cuda_count(int *count, Error *e);
 /* False when d is not an open cuda device. */
 bool device_cuda_info(const Device *d, CudaInfo *out);
 /* The stream (a cudaStream_t) that everything on this device is ordered by. */

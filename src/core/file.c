@@ -1,9 +1,10 @@
-/* file.c - POSIX side of file.h. The one piece of process-wide state is the name of the temporary file in
- * flight, which a SIGINT handler must be able to remove. */
+/* file.c - POSIX side of file.h. The one piece of process-wide state are the names of the temporary files in flight, which
+ * a SIGINT handler must be able to remove. */
 #include "core/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,7 +13,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char partial[4096]; /* lint: allow-static (signal handler needs it; one writer thread) */
+enum { PARTIALS = 16 }; /* more files than that at once: the rest are not removed by the handler */
+typedef struct Partial {
+    atomic_int taken, named; /* named: the name may be read */
+    char name[4096];
+} Partial;
+static Partial partial[PARTIALS]; /* lint: allow-static (signal handler needs them) */
 
 Status file_map(const char *path, FileMap *out, Error *e) {
     *out = (FileMap){0};
@@ -66,34 +72,90 @@ static Status write_all(int fd, const char *name, const char *data, size_t size,
     return OK;
 }
 
-Status file_write_atomic(const char *path, const void *data, size_t size, bool overwrite, Error *e) {
+/* --- files under a temporary name --- */
+
+static int partial_take(const char *name) {
+    for (int i = 0; i < PARTIALS; i++)
+        if (strlen(name) < sizeof partial[i].name && !atomic_exchange(&partial[i].taken, 1)) {
+            strcpy(partial[i].name, name);
+            atomic_store(&partial[i].named, 1);
+            return i;
+        }
+    return -1;
+}
+
+void file_draft_keep(FileDraft *d) {
+    if (d->slot < 0) return;
+    atomic_store(&partial[d->slot].named, 0);
+    atomic_store(&partial[d->slot].taken, 0);
+    d->slot = -1;
+}
+
+static void draft_free(FileDraft *d) {
+    file_draft_keep(d);
+    free(d->path);
+    free(d->temporary);
+    *d = (FileDraft){.slot = -1};
+}
+
+void file_draft_drop(FileDraft *d) {
+    if (d->temporary) unlink(d->temporary);
+    draft_free(d);
+}
+
+static Status refuse_target(const char *path, bool overwrite, Error *e) {
     if (!overwrite && file_exists(path)) return fail(e, ERR_USAGE, "%s: exists; give -y to overwrite", path);
     if (file_is_dir(path)) return fail(e, ERR_IO, "%s: is a folder, expected a file name", path);
-    if (snprintf(partial, sizeof partial, "%s.tmp-%ld", path, (long)getpid()) >= (int)sizeof partial) {
-        partial[0] = 0;
+    return OK;
+}
+
+Status file_draft(const char *path, const void *data, size_t size, FileDraft *out, Error *e) {
+    *out = (FileDraft){.slot = -1, .path = strdup(path)};
+    if (!out->path || asprintf(&out->temporary, "%s.tmp-%ld", path, (long)getpid()) < 0) {
+        out->temporary = NULL;
+        draft_free(out);
+        return fail(e, ERR_MEMORY, "%s: out of memory", path);
+    }
+    if (strlen(out->temporary) >= sizeof partial[0].name) {
+        draft_free(out);
         return fail(e, ERR_IO, "%s: path is too long", path);
     }
-    int fd = open(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    out->slot = partial_take(out->temporary);
+    int fd = open(out->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) {
-        partial[0] = 0;
-        return fail(e, ERR_IO, "%s: cannot create: %s", path, strerror(errno));
+        Status cannot = fail(e, ERR_IO, "%s: cannot create: %s", path, strerror(errno));
+        draft_free(out);
+        return cannot;
     }
     Status status = write_all(fd, path, data, size, e);
     if (close(fd) && status == OK) status = fail(e, ERR_IO, "%s: cannot close: %s", path, strerror(errno));
-    if (status == OK && !overwrite && link(partial, path)) {
-        /* link() refuses an existing name atomically; file systems without hard links fall back to rename */
-        if (errno == EEXIST) status = fail(e, ERR_USAGE, "%s: exists; give -y to overwrite", path);
-        else if (rename(partial, path)) status = fail(e, ERR_IO, "%s: cannot rename: %s", path, strerror(errno));
-    } else if (status == OK && overwrite && rename(partial, path)) {
-        status = fail(e, ERR_IO, "%s: cannot rename: %s", path, strerror(errno));
-    }
-    unlink(partial); /* after link() the second name; after rename() it is already gone */
-    partial[0] = 0;
+    if (status != OK) file_draft_drop(out);
     return status;
 }
 
+Status file_draft_publish(FileDraft *d, bool overwrite, Error *e) {
+    Status status = OK;
+    if (!overwrite && link(d->temporary, d->path)) {
+        /* link() refuses an existing name atomically; file systems without hard links fall back to rename */
+        if (errno == EEXIST) status = fail(e, ERR_USAGE, "%s: exists; give -y to overwrite", d->path);
+        else if (rename(d->temporary, d->path)) status = fail(e, ERR_IO, "%s: cannot rename: %s", d->path, strerror(errno));
+    } else if (overwrite && rename(d->temporary, d->path)) {
+        status = fail(e, ERR_IO, "%s: cannot rename: %s", d->path, strerror(errno));
+    }
+    file_draft_drop(d); /* after link() the second name; after rename() it is already gone */
+    return status;
+}
+
+Status file_write_atomic(const char *path, const void *data, size_t size, bool overwrite, Error *e) {
+    FileDraft draft;
+    TRY(refuse_target(path, overwrite, e));
+    TRY(file_draft(path, data, size, &draft, e));
+    return file_draft_publish(&draft, overwrite, e);
+}
+
 void file_remove_partial(void) {
-    if (partial[0]) unlink(partial);
+    for (int i = 0; i < PARTIALS; i++)
+        if (atomic_load(&partial[i].named)) unlink(partial[i].name);
 }
 
 bool file_exists(const char *path) {

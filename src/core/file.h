@@ -28,12 +28,25 @@ Status file_read(const char *path, char **data, size_t *size, Error *e);
  * is removed on every failure. */
 Status file_write_atomic(const char *path, const void *data, size_t size, bool overwrite, Error *e);
 
+/* The two halves of it, for whoever has something to do between them: bytes under the temporary name, complete and flushed;
+ * then the name itself. A draft is spent by publish, whatever it returns, and by drop, which removes the temporary file.
+ * Several threads may have drafts at once. */
+typedef struct FileDraft {
+    char *path, *temporary; /* malloc'd */
+    int slot;               /* for file_remove_partial; -1: it leaves this one alone */
+} FileDraft;
+Status file_draft(const char *path, const void *data, size_t size, FileDraft *out, Error *e);
+Status file_draft_publish(FileDraft *d, bool overwrite, Error *e);
+void file_draft_drop(FileDraft *d);
+/* From here on file_remove_partial leaves it: somebody has written down that it is there. */
+void file_draft_keep(FileDraft *d);
+
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
 /* Joins folder and name into malloc'd memory; NULL when out of memory. */
 char *file_join(const char *folder, const char *name);
 
-/* The temporary file being written now, if any, removed from a signal handler: async-signal-safe. */
+/* The temporary files being written now, removed from a signal handler: async-signal-safe. */
 void file_remove_partial(void);
 
 #endif

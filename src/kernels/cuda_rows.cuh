@@ -26,15 +26,18 @@ struct View {
 struct Walk {
     int64_t extent[LEAD];
     int64_t rows, cols;
+    int outer; /* the first dimension that is not 1: no division is needed for it */
 };
 
 static inline Walk walk_of(const Tensor &y) {
     Walk w = {};
     w.rows = 1;
+    w.outer = LEAD;
     for (int i = 0; i < LEAD; i++) {
         int d = y.rank - 1 - LEAD + i;
         w.extent[i] = d >= 0 ? y.shape[d] : 1;
         w.rows *= w.extent[i];
+        if (w.extent[i] != 1 && i < w.outer) w.outer = i;
     }
     w.cols = y.shape[y.rank - 1];
     return w;
@@ -67,9 +70,11 @@ static inline void flatten(int count, Tensor *const *tensors) {
 
 __device__ inline int64_t offset(const View &v, const Walk &w, int64_t row) {
     int64_t at = 0;
+#pragma unroll
     for (int i = LEAD - 1; i >= 0; i--) {
-        if (w.extent[i] == 1) continue;
-        int64_t next = row / w.extent[i];
+        if (i < w.outer || w.extent[i] == 1) continue;
+        if (i == w.outer) return at + row * v.lead[i];
+        int64_t next = w.rows <= INT32_MAX ? (int64_t)((uint32_t)row / (uint32_t)w.extent[i]) : row / w.extent[i];
         at += (row - next * w.extent[i]) * v.lead[i];
         row = next;
     }
@@ -124,8 +129,9 @@ constexpr int MAP_THREADS = 256;
 constexpr int MAP_INPUTS = 3;
 
 template <typename T, int N, typename F>
-__global__ void __launch_bounds__(MAP_THREADS) k_map(View y, View a, View b, View c, Walk w, int64_t pieces, F f) {
-    int64_t row = blockIdx.x / pieces, col = ((blockIdx.x % pieces) * MAP_THREADS + threadIdx.x) * N;
+__global__ void __launch_bounds__(MAP_THREADS) k_map(View y, View a, View b, View c, Walk w, unsigned pieces, F f) {
+    unsigned block_row = blockIdx.x / pieces;
+    int64_t row = block_row, col = ((int64_t)(blockIdx.x - block_row * pieces) * MAP_THREADS + threadIdx.x) * N;
     if (col >= w.cols) return;
     const View *in[MAP_INPUTS] = {&a, &b, &c};
     float v[MAP_INPUTS][N], out[N];
@@ -159,8 +165,8 @@ template <typename T, typename F> static inline Status map_typed(Exec *x, const 
         v[i] = view_of(in[i], w);
         wide = wide && (vectorable<T>(v[i], w, N) || (v[i].data && v[i].last == 0));
     }
-    int64_t per_block = (int64_t)MAP_THREADS * (wide ? N : 1), pieces = (w.cols + per_block - 1) / per_block;
-    unsigned blocks = (unsigned)(w.rows * pieces);
+    int64_t per_block = (int64_t)MAP_THREADS * (wide ? N : 1);
+    unsigned pieces = (unsigned)((w.cols + per_block - 1) / per_block), blocks = (unsigned)w.rows * pieces;
     if (wide) k_map<T, N, F><<<blocks, MAP_THREADS, 0, x->cuda->stream>>>(vy, v[0], v[1], v[2], w, pieces, f);
     else k_map<T, 1, F><<<blocks, MAP_THREADS, 0, x->cuda->stream>>>(vy, v[0], v[1], v[2], w, pieces, f);
     return cuda_launched(x, op);

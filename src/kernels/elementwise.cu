@@ -1,9 +1,8 @@
 /* elementwise.cu - CUDA reference of elementwise.h. The same formulas as the CPU table, with PyTorch's own f32 functions
  * (expf, tanhf, erff as the CUDA maths library has them), one kernel an op.
  *
- * Easy to get wrong: silu is x / (1 + e^-x), not x times a reciprocal; a division by a constant in PyTorch is a
- * multiplication by its f32 reciprocal. */
-#include "kernels/cuda_rows.cuh"
+ * Easy to get wrong: a division by a constant in PyTorch is a multiplication by its f32 reciprocal. */
+#include "kernels/cuda_act.cuh"
 #include "kernels/registry.h"
 
 using rows::r;
@@ -12,33 +11,7 @@ namespace {
 
 /* --- activations --- */
 
-__device__ inline float silu(float v) { return v / (1.0f + expf(-v)); }
-__device__ inline float gelu_tanh(float v) {
-    return 0.5f * v * (1.0f + tanhf(0.79788456080286535588f * (v + 0.044715f * v * v * v)));
-}
-__device__ inline float gelu_erf(float v) { return 0.5f * v * (1.0f + erff(v * 0.70710678118654752440f)); }
-
-template <typename T> __device__ inline float gelu_new(float v) {
-    float u = r<T>(r<T>(v * v) * v); /* torch.pow(x, 3.0) */
-    u = r<T>(0.044715f * u);
-    u = r<T>(v + u);
-    u = r<T>(0.79788456080286535588f * u);
-    u = r<T>(tanhf(u));
-    u = r<T>(1.0f + u);
-    return r<T>(r<T>(0.5f * v) * u);
-}
-
-template <typename T> __device__ inline float activate(float v, int kind) {
-    switch (kind) {
-    case ACT_SILU: return r<T>(silu(v));
-    case ACT_GELU_TANH: return r<T>(gelu_tanh(v));
-    case ACT_GELU_ERF: return r<T>(gelu_erf(v));
-    case ACT_GELU_NEW: return gelu_new<T>(v);
-    case ACT_QUICK_GELU: return r<T>(v * r<T>(1.0f / (1.0f + expf(-r<T>(1.702f * v)))));
-    case ACT_RELU: return v <= 0.0f ? 0.0f : v; /* NaN passes */
-    default: return v;
-    }
-}
+using act::activate;
 
 template <typename T> struct ActF {
     static constexpr int INPUTS = 1;
@@ -85,6 +58,20 @@ Status add_cuda(Exec *x, const void *args) {
 Status residual_gate_cuda(Exec *x, const void *args) {
     const ResidualGate *a = (const ResidualGate *)args;
     return rows::map<GateF>(x, "residual_gate", a->y, a->residual, a->x, a->gate, a->gate.rank != 0);
+}
+
+template <typename T> struct ModulateF {
+    static constexpr int INPUTS = 3;
+    bool shifted;
+    __device__ float operator()(float v, float scale, float shift) const {
+        float scaled = v * r<T>(1.0f + scale);
+        return shifted ? r<T>(scaled) + shift : scaled;
+    }
+};
+
+Status modulate_cuda(Exec *x, const void *args) {
+    const Modulate *a = (const Modulate *)args;
+    return rows::map<ModulateF>(x, "modulate", a->y, a->x, a->scale, a->shift, a->shift.rank != 0);
 }
 
 /* --- step values read from device memory --- */
@@ -229,6 +216,7 @@ const Impl ELEMENTWISE_CUDA[] = {
     {OP_act_mul, "cuda", act_mul_cuda, NULL, NULL},
     {OP_add, "cuda", add_cuda, NULL, NULL},
     {OP_residual_gate, "cuda", residual_gate_cuda, NULL, NULL},
+    {OP_modulate, "cuda", modulate_cuda, NULL, NULL},
     {OP_time_embed, "cuda", time_embed_cuda, NULL, NULL},
     {OP_cfg_combine, "cuda", cfg_combine_cuda, NULL, NULL},
     {OP_euler_step, "cuda", euler_step_cuda, NULL, NULL},

@@ -31,6 +31,10 @@ typedef struct Add { Tensor y, a, b; } Add;
  * y takes residual's strides (a transposed residual, strides (1, T), stays transposed). */
 typedef struct ResidualGate { Tensor y, residual, x, gate; } ResidualGate;
 
+/* y = r(r(x * r(1 + scale)) + shift), adaLN's second half. scale, shift: one row [D]; per frame [N,1,D] for x [N,T,D]; or
+ * per token [T,D]; shift may be absent. */
+typedef struct Modulate { Tensor y, x, scale, shift; } Modulate;
+
 /* Sinusoidal embedding, cosines first: y[0,i] = r(cos(t f_i)), y[0,half+i] = r(sin(t f_i)),
  * f_i = exp(r(-ln(max_period) i) * fl32(1/half)) (PyTorch on CUDA divides by a host number so), all f32 as diffusers'
  * get_timestep_embedding(flip_sin_to_cos=True, downscale_freq_shift=0). y [1, 2 half]; t F32 [1] in StepParams: the

@@ -175,6 +175,34 @@ static Status residual_gate_cpu(Exec *x, const void *args) {
     return OK;
 }
 
+static Status modulate_cpu(Exec *x, const void *args) {
+    Modulate a = *(const Modulate *)args;
+    bool shifted = a.shift.rank != 0;
+    DType t = a.x.dtype;
+    TRY(rows_want_float(x, OP_modulate, "x", a.x));
+    TRY(rows_want_like(x, OP_modulate, "y", a.y, a.x));
+    TRY(rows_want_row(x, OP_modulate, "scale", &a.scale, a.x));
+    if (shifted) TRY(rows_want_row(x, OP_modulate, "shift", &a.shift, a.x));
+    Walk w = rows_walk(a.y);
+#pragma omp parallel for schedule(static) if (w.parallel)
+    for (int64_t i = 0; i < w.count; i++) {
+        float v[ROWS_SPAN], m[ROWS_SPAN];
+        Span s = rows_span(&w, i);
+        rows_load(v, &a.x, s);
+        rows_load(m, &a.scale, s);
+        for (int64_t j = 0; j < s.n; j++) m[j] += 1.0f;
+        rows_round(m, s.n, t);
+        for (int64_t j = 0; j < s.n; j++) v[j] *= m[j];
+        if (shifted) {
+            rows_round(v, s.n, t);
+            rows_load(m, &a.shift, s);
+            for (int64_t j = 0; j < s.n; j++) v[j] += m[j];
+        }
+        rows_store(&a.y, s, v);
+    }
+    return OK;
+}
+
 /* --- the sampler's ops: step values come from F32 [1] tensors --- */
 
 static Status step_value(Exec *x, OpId op, const char *arg, Tensor t, float *out) {
@@ -458,6 +486,6 @@ static Status count_nonfinite_cpu(Exec *x, const void *args) {
 const Impl ELEMENTWISE_CPU[] = {
     IMPL(act),        IMPL(act_mul), IMPL(add),     IMPL(residual_gate),   IMPL(time_embed), IMPL(cfg_combine),
     IMPL(euler_step), IMPL(affine),  IMPL(to_rgb8), IMPL(count_nonfinite), IMPL(cfg_extrapolate),
-    IMPL(norm_limit), IMPL(negate), IMPL(kl_sample), IMPL(scale_noise),
+    IMPL(norm_limit), IMPL(negate),  IMPL(kl_sample), IMPL(scale_noise),   IMPL(modulate),
 };
 const int ELEMENTWISE_CPU_COUNT = sizeof ELEMENTWISE_CPU / sizeof *ELEMENTWISE_CPU;

@@ -1,9 +1,10 @@
 /* linear_cuda_fused.c - the CUDA table's families of products (linear.h): several weights as one, the rows of several
  * steps as one product, GELU in the epilogue.
  *
- * linear-packed and linear-rows are EXACT: cuBLASLt's split of K is kept as the reference has it (linear_cuda.h), first sight
- * compares, and where no such algorithm exists the reference's calls run. linear-gelu-f32 is BOUNDED: the activation takes the
- * f32 sum, and the library's tanh is the card's own instruction (2^-11 relative).
+ * linear-gelu is EXACT: the reference's product, and the activation by the fast kernel (elementwise_fast.cu), as behind a
+ * packed product. linear-packed and linear-rows are EXACT too: cuBLASLt's split of K is kept as the reference has it
+ * (linear_cuda.h), first sight compares, and where no such algorithm exists the reference's calls run. linear-gelu-f32 is
+ * BOUNDED: the activation takes the f32 sum, and the library's tanh is the card's own instruction (2^-11 relative).
  * Easy to get wrong: guards are asked once for all calls of one shape, so what depends on addresses is asked again in run. */
 #include "kernels/cuda_pieces.h"
 #include "kernels/linear_cuda.h"
@@ -59,6 +60,11 @@ static Status pack(Exec *x, const Tensor *y, Tensor in, const Weight *const *w, 
     return *done ? cuda_launched(x, "linear_many") : OK;
 }
 
+/* GELU as a pass of its own, by the fast kernel: the chain's bits. */
+static Status gelu_pass(Exec *x, Tensor y, Tensor in) {
+    return ACT_FAST_CUDA->run(x, &(Act){.y = y, .x = in, .kind = ACT_GELU_TANH});
+}
+
 static Status linear_many_packed(Exec *x, const void *args) {
     const LinearMany *a = args;
     bool done;
@@ -72,7 +78,7 @@ static Status linear_many_gelu_packed(Exec *x, const void *args) {
     bool done;
     TRY(pack(x, a->y, a->x, a->w, count, a->bias_mode, &done));
     if (!done) return cuda_pieces_op(x, OP_linear_many_gelu, a);
-    return cuda_pieces_op(x, OP_act, &(Act){.y = a->g, .x = a->y[count - 1], .kind = ACT_GELU_TANH});
+    return gelu_pass(x, a->g, a->y[count - 1]);
 }
 
 static bool packs(const Tensor *y, Tensor x, const Weight *const *w, int32_t bias_mode, char *why, size_t size) {
@@ -120,6 +126,21 @@ static bool linear_rows_once_accepts(const void *args, char *why, size_t size) {
 }
 
 const Impl LINEAR_ROWS_CUDA[] = {{OP_linear_rows, "cuda_once", linear_rows_once, NULL, linear_rows_once_accepts}};
+
+/* --- GELU behind the product --- */
+
+static Status linear_gelu_apart(Exec *x, const void *args) {
+    const Linear *a = args;
+    TRY(cuda_pieces_op(x, OP_linear, a));
+    return gelu_pass(x, a->y, a->y);
+}
+
+static bool linear_gelu_apart_accepts(const void *args, char *why, size_t size) {
+    const Linear *a = args;
+    return suitable(a->y, a->x, a->w, ROW_ALIGN, why, size);
+}
+
+const Impl LINEAR_GELU_CUDA[] = {{OP_linear_gelu, "cuda_fast", linear_gelu_apart, NULL, linear_gelu_apart_accepts}};
 
 /* --- GELU in the epilogue --- */
 

@@ -16,6 +16,10 @@ typedef struct LayerNorm { Tensor y, x, w, b; float eps; } LayerNorm;
  * may be absent. */
 typedef struct LnModulate { Tensor y, x, scale, shift; float eps; } LnModulate;
 
+/* A gated residual and the adaLN after it: h = residual_gate(residual, x, gate) (elementwise.h), y = ln_modulate(h), with
+ * all roundings of both. h takes residual's place and may alias it; y may alias x. */
+typedef struct ResidualGateLnModulate { Tensor h, y, residual, x, gate, scale, shift; float eps; } ResidualGateLnModulate;
+
 typedef enum RmsForm {
     RMS_ONCE,  /* torch.nn.RMSNorm: r(w * (x * rsqrt(mean(x^2) + eps))) */
     RMS_TWICE, /* T5LayerNorm: r(r(x * rsqrt(mean(x^2) + eps)) * w) */

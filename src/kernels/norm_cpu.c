@@ -5,6 +5,7 @@
  * f32 step of the contract. A plain f32 sum would put the error of this table into every comparison with it.
  * Easy to get wrong: the order of the partial sums is part of the result (it must not depend on the compiler's vector
  * width or on the threads), and a row longer than a span is loaded again in each pass. */
+#include "kernels/chain.h"
 #include "kernels/registry.h"
 #include "kernels/rows.h"
 #include "kernels/unary.h"
@@ -177,6 +178,18 @@ static Status ln_modulate_fused(Exec *x, const void *args) {
     return OK;
 }
 
+/* The residual by its reference, then the norm above: h is read while it is in the cache. */
+static size_t gate_norm_fused_scratch(const Exec *x, const void *args) {
+    ChainGateNorm c = chain_gate_norm(args);
+    return ln_modulate_fused_scratch(x, &c.norm);
+}
+
+static Status gate_norm_fused(Exec *x, const void *args) {
+    ChainGateNorm c = chain_gate_norm(args);
+    TRY(chain_run(x, OP_residual_gate, &c.gate));
+    return ln_modulate_fused(x, &c.norm);
+}
+
 static bool ln_modulate_fused_accepts(const void *args, char *why, size_t size) {
     const LnModulate *a = args;
     int64_t d = a->x.rank ? a->x.shape[a->x.rank - 1] : 0;
@@ -186,6 +199,11 @@ static bool ln_modulate_fused_accepts(const void *args, char *why, size_t size) 
         if (row[i]->rank && (row[i]->rank != 1 || row[i]->shape[0] != d || row[i]->dtype != a->x.dtype))
             return snprintf(why, size, "%s is not one row of %lld in x's dtype", i ? "shift" : "scale", (long long)d), false;
     return true;
+}
+
+static bool gate_norm_fused_accepts(const void *args, char *why, size_t size) {
+    ChainGateNorm c = chain_gate_norm(args);
+    return ln_modulate_fused_accepts(&c.norm, why, size);
 }
 
 static Status rmsnorm_cpu(Exec *x, const void *args) {
@@ -405,5 +423,6 @@ static Status qk_norm_rope_head_cpu(Exec *x, const void *args) {
 const Impl NORM_CPU[] = {IMPL(layernorm),     IMPL(ln_modulate),   IMPL(rmsnorm),          IMPL(rmsnorm_scale),
                          IMPL(residual_norm), IMPL(residual_norm_scale), IMPL(qk_norm_rope_head)};
 const Impl LN_MODULATE_FUSED_CPU[] = {
-    {OP_ln_modulate, "cpu_fused", ln_modulate_fused, ln_modulate_fused_scratch, ln_modulate_fused_accepts}};
+    {OP_ln_modulate, "cpu_fused", ln_modulate_fused, ln_modulate_fused_scratch, ln_modulate_fused_accepts},
+    {OP_residual_gate_ln_modulate, "cpu_fused", gate_norm_fused, gate_norm_fused_scratch, gate_norm_fused_accepts}};
 const int NORM_CPU_COUNT = sizeof NORM_CPU / sizeof *NORM_CPU;

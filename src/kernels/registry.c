@@ -18,6 +18,7 @@ void ops_cpu(Ops *ops) {
     ops_append(ops, GROUPNORM_CPU, GROUPNORM_CPU_COUNT);
     ops_append(ops, SELF_ATTENTION_CPU, SELF_ATTENTION_CPU_COUNT);
     ops_append(ops, CHAN_NORM_CPU, CHAN_NORM_CPU_COUNT);
+    ops_append(ops, CHAIN_CPU, CHAIN_CPU_COUNT);
 }
 
 size_t ops_cpu_resident(void) {
@@ -29,10 +30,10 @@ size_t ops_cpu_resident(void) {
 const Family FAMILIES_CPU[] = {
     {"linear-gelu-f32", BOUNDED, LINEAR_GELU_F32_CPU, 2, "linear + GELU, the product kept in f32"},
     {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CPU, 3,
-     "KL decoder: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
+     "VAE decoders: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
     {"wan-norm", BOUNDED, WAN_NORM_CPU, 1, "Wan's VAE: RMS norm + SiLU in f32"},
     {"linear-gelu", EXACT, LINEAR_GELU_FUSED_CPU, 2, "linear + GELU in one pass"},
-    {"ln-modulate", EXACT, LN_MODULATE_FUSED_CPU, 1, "LayerNorm + modulation in one pass"},
+    {"ln-modulate", EXACT, LN_MODULATE_FUSED_CPU, 2, "LayerNorm + modulation in one pass"},
 };
 const int FAMILIES_CPU_COUNT = sizeof FAMILIES_CPU / sizeof *FAMILIES_CPU;
 
@@ -40,14 +41,19 @@ const int FAMILIES_CPU_COUNT = sizeof FAMILIES_CPU / sizeof *FAMILIES_CPU;
 const Family FAMILIES_CUDA[] = {
     {"linear-gelu-f32", BOUNDED, LINEAR_GELU_F32_CUDA, 2, "linear + GELU, the product kept in f32"},
     {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CUDA, 3,
-     "KL decoder: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
+     "VAE decoders: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
     {"wan-norm", BOUNDED, WAN_NORM_CUDA, 1, "Wan's VAE: RMS norm + SiLU in f32"},
     {"mean-norm-once", BOUNDED, MEAN_NORM_ONCE_CUDA, 3, "RMS norm, scale, gate and residual with one rounding"},
+    {"linear-gelu", EXACT, LINEAR_GELU_CUDA, 1, "linear + GELU, the activation by wide rows"},
     {"linear-packed", EXACT, LINEAR_PACKED_CUDA, 2, "products of one input as one"},
     {"linear-rows", EXACT, LINEAR_ROWS_CUDA, 1, "rows of all steps in one product"},
     {"mean-norm", EXACT, MEAN_NORM_CUDA, 3, "RMS norm, scale, gate and residual in one pass"},
     {"qk-mean-norm-rope", EXACT, QK_MEAN_NORM_CUDA, 1, "QK norm in two roundings + RoPE in one pass"},
     {"swiglu", EXACT, SWIGLU_CUDA, 1, "SiLU times up, 8 elements an access"},
+    {"ln-modulate", EXACT, LN_MODULATE_FAST_CUDA, 2, "LayerNorm + modulation, with the gated residual before it, in one pass"},
+    {"residual-gate", EXACT, RESIDUAL_GATE_FAST_CUDA, 2, "gated residual, transposed too, and modulation by wide rows"},
+    {"qk-norm-rope", EXACT, QK_NORM_ROPE_FAST_CUDA, 1, "QK norm + RoPE of whole heads in registers"},
+    {"activation", EXACT, ACT_FAST_CUDA, 2, "SiLU and GELU, with a product, by wide rows"},
 };
 const int FAMILIES_CUDA_COUNT = sizeof FAMILIES_CUDA / sizeof *FAMILIES_CUDA;
 #endif
@@ -76,6 +82,7 @@ void ops_cuda(Ops *ops) {
     ops_append(ops, SELF_ATTENTION_CUDA, SELF_ATTENTION_CUDA_COUNT);
     ops_append(ops, NORM_MEAN_CUDA, NORM_MEAN_CUDA_COUNT);
     ops_append(ops, GUIDANCE_CUDA, GUIDANCE_CUDA_COUNT);
+    ops_append(ops, CHAIN_CUDA, CHAIN_CUDA_COUNT);
     ops_append(ops, CHAN_NORM_CUDA, CHAN_NORM_CUDA_COUNT);
     ops->row_bits = true;
 #endif

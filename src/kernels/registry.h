@@ -28,6 +28,8 @@ const Family *registry_families(bool cuda, int *count);
 extern const Impl LN_MODULATE_FUSED_CPU[], LINEAR_GELU_FUSED_CPU[], LINEAR_GELU_F32_CPU[], VAE_KL_REWRITE_CPU[];
 extern const int VAE_KL_REWRITE_CPU_COUNT;
 
+extern const Impl CHAIN_CPU[];
+extern const int CHAIN_CPU_COUNT;
 extern const Impl ELEMENTWISE_CPU[];
 extern const int ELEMENTWISE_CPU_COUNT;
 extern const Impl NORM_CPU[];
@@ -51,8 +53,10 @@ extern const Impl WAN_NORM_CPU[];
 #ifdef HAVE_CUDA
 extern const Family FAMILIES_CUDA[];
 extern const int FAMILIES_CUDA_COUNT;
-extern const Impl LINEAR_PACKED_CUDA[], LINEAR_ROWS_CUDA[], LINEAR_GELU_F32_CUDA[];
-
+extern const Impl LINEAR_PACKED_CUDA[], LINEAR_ROWS_CUDA[], LINEAR_GELU_CUDA[], LINEAR_GELU_F32_CUDA[];
+extern const Impl LN_MODULATE_FAST_CUDA[], RESIDUAL_GATE_FAST_CUDA[], ACT_FAST_CUDA[], QK_NORM_ROPE_FAST_CUDA[];
+extern const Impl CHAIN_CUDA[];
+extern const int CHAIN_CUDA_COUNT;
 extern const Impl ELEMENTWISE_CUDA[];
 extern const int ELEMENTWISE_CUDA_COUNT;
 extern const Impl NORM_CUDA[];

@@ -111,6 +111,16 @@ void dit_flux_bind(FluxDit *m, Bind *b) {
 
 /* --- once per prompt and size --- */
 
+/* Row i of both tables from rows that are there: axes 0 and 1 of row `down`, axis 2 of row `across`. Sines and cosines for
+ * every row would take longer than the upload, and the device waits for them. */
+static void rope_copy(const FluxDit *m, float *host, int64_t n, int64_t i, int64_t down, int64_t across) {
+    int64_t half = m->c.head_dim / 2, first = (m->c.axes[0] + m->c.axes[1]) / 2;
+    for (int k = 0; k < 2; k++, host += n * half) {
+        memcpy(host + i * half, host + down * half, (size_t)first * sizeof *host);
+        memcpy(host + i * half + first, host + across * half + first, (size_t)(half - first) * sizeof *host);
+    }
+}
+
 Status dit_flux_rope(const FluxDit *m, Exec *x, int64_t text, int64_t rows, int64_t cols, FluxPrompt *p) {
     int64_t half = m->c.head_dim / 2, n = text + rows * cols;
     p->cos = exec_new_as(x, F32, n, half);
@@ -118,11 +128,12 @@ Status dit_flux_rope(const FluxDit *m, Exec *x, int64_t text, int64_t rows, int6
     if (x->dry) return OK;
     float *host = malloc((size_t)(2 * n * half) * sizeof *host);
     if (!host) return fail(x->error, ERR_MEMORY, "flux: out of memory for rotary tables");
-    float *c = host, *s = host + n * half;
-    for (int64_t i = 0; i < n; i++, c += half, s += half) {
-        int64_t token = i - text; /* text tokens stand at the origin of every axis */
-        double position[3] = {0, token < 0 ? 0 : (double)(token / cols), token < 0 ? 0 : (double)(token % cols)};
-        blocks_rope_row(m->c.axes, 3, position, 10000.0, c, s);
+    for (int64_t i = 0; i < n; i++) { /* text tokens stand at the origin of every axis */
+        int64_t token = i - text, row = token < 0 ? 0 : token / cols, col = token < 0 ? 0 : token % cols;
+        float *at = host + i * half;
+        if (token < 0 && i) rope_copy(m, host, n, i, 0, 0);
+        else if (row && col) rope_copy(m, host, n, i, text + row * cols, text + col);
+        else blocks_rope_row(m->c.axes, 3, (double[]){0, (double)row, (double)col}, 10000.0, at, at + n * half);
     }
     Status status = exec_upload(x, p->cos, host);
     if (status == OK) status = exec_upload(x, p->sin, host + n * half);
@@ -206,23 +217,40 @@ static Tensor chunk(const FluxDit *m, const FluxPrompt *p, int64_t at, int i) {
     return tensor_view(tensor_slice(p->mod, 1, at + i * m->d, m->d), m->d);
 }
 
-static Status double_block(const FluxDit *m, Exec *x, int block, const FluxPrompt *p, Tensor h, int64_t text) {
+/* Where the modulation of a stream's first norm in block `next` begins: double and single blocks count through, norm_out
+ * comes behind the last; it alone has scale before shift. */
+static int64_t next_mod(const FluxDit *m, int next, int s, int *shift, int *scale) {
+    int single = next - (int)m->c.layers;
+    bool last = single == (int)m->c.single_layers;
+    *shift = last, *scale = !last;
+    return single < 0 ? double_mod(m, next, s) : last ? out_mod(m) : single_mod(m, single);
+}
+
+/* Rows of norm hold a product: gated into h, then turned into what block `next` begins with, while h is at hand. Text rows
+ * are not normed for norm_out. */
+static Status finish(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor h, Tensor norm, Tensor gate, int next, int s) {
+    int shift, scale;
+    int64_t at = next_mod(m, next, s, &shift, &scale);
+    if (s == TEXT && at == out_mod(m))
+        return op_residual_gate(x, &(ResidualGate){.y = h, .residual = h, .x = norm, .gate = gate});
+    return op_residual_gate_ln_modulate(x, &(ResidualGateLnModulate){.h = h, .y = norm, .residual = h, .x = norm, .gate = gate,
+                                                                     .scale = chunk(m, p, at, scale),
+                                                                     .shift = chunk(m, p, at, shift), .eps = EPS});
+}
+
+/* norm, as finish left it or first_norm made it, is the block's own first norm, and the next one's afterwards. */
+static Status double_block(const FluxDit *m, Exec *x, int block, const FluxPrompt *p, Tensor h, Tensor norm, int64_t text) {
     size_t mark = arena_mark(x->work);
     int64_t n = h.shape[0], d = m->d, e = m->c.head_dim;
     const FluxStream *stream = m->block[block];
     const int64_t start[2] = {0, text}, count[2] = {text, n - text};
     const int64_t mod[2] = {double_mod(m, block, TEXT), double_mod(m, block, IMAGE)};
-    Tensor norm = exec_new(x, n, d);
-    size_t inside = arena_mark(x->work);
     Tensor qkv = exec_new(x, n, 3 * d), o = exec_new(x, n, d);
     Tensor q = tensor_slice(qkv, 1, 0, d), k = tensor_slice(qkv, 1, d, d), v = tensor_slice(qkv, 1, 2 * d, d);
     for (int s = 0; s < 2; s++) {
 #define ROWS(t) tensor_slice(t, 0, start[s], count[s])
 #define SITE(name) exec_site(x, s == IMAGE ? "flux.double.img_" name : "flux.double.txt_" name)
         Tensor qs = ROWS(q), ks = ROWS(k);
-        SITE("norm1");
-        TRY(op_ln_modulate(x, &(LnModulate){.y = ROWS(norm), .x = ROWS(h), .shift = chunk(m, p, mod[s], 0),
-                                            .scale = chunk(m, p, mod[s], 1), .eps = EPS}));
         SITE("qkv");
         TRY(op_linear_many(x, &(LinearMany){.y = {qs, ks, ROWS(v)}, .x = ROWS(norm),
                                             .w = {&stream[s].q, &stream[s].k, &stream[s].v}}));
@@ -238,23 +266,20 @@ static Status double_block(const FluxDit *m, Exec *x, int block, const FluxPromp
     for (int s = 0; s < 2; s++) {
         SITE("out");
         TRY(op_linear(x, &(Linear){.y = ROWS(norm), .x = ROWS(o), .w = &stream[s].out}));
-        SITE("gate1");
-        TRY(op_residual_gate(x, &(ResidualGate){.y = ROWS(h), .residual = ROWS(h), .x = ROWS(norm),
-                                                .gate = chunk(m, p, mod[s], 2)}));
     }
-    arena_reset(x->work, inside);
+    arena_reset(x->work, mark);
     Tensor ff = exec_new(x, n, 4 * d);
     for (int s = 0; s < 2; s++) {
         SITE("norm2");
-        TRY(op_ln_modulate(x, &(LnModulate){.y = ROWS(norm), .x = ROWS(h), .shift = chunk(m, p, mod[s], 3),
-                                            .scale = chunk(m, p, mod[s], 4), .eps = EPS}));
+        TRY(op_residual_gate_ln_modulate(x, &(ResidualGateLnModulate){
+            .h = ROWS(h), .y = ROWS(norm), .residual = ROWS(h), .x = ROWS(norm), .gate = chunk(m, p, mod[s], 2),
+            .shift = chunk(m, p, mod[s], 3), .scale = chunk(m, p, mod[s], 4), .eps = EPS}));
         SITE("ff_in");
         TRY(op_linear_gelu(x, &(Linear){.y = ROWS(ff), .x = ROWS(norm), .w = &stream[s].ff_in}));
         SITE("ff_out");
         TRY(op_linear(x, &(Linear){.y = ROWS(norm), .x = ROWS(ff), .w = &stream[s].ff_out}));
         SITE("gate2");
-        TRY(op_residual_gate(x, &(ResidualGate){.y = ROWS(h), .residual = ROWS(h), .x = ROWS(norm),
-                                                .gate = chunk(m, p, mod[s], 5)}));
+        TRY(finish(m, x, p, ROWS(h), ROWS(norm), chunk(m, p, mod[s], 5), block + 1, s));
 #undef SITE
 #undef ROWS
     }
@@ -262,19 +287,15 @@ static Status double_block(const FluxDit *m, Exec *x, int block, const FluxPromp
     return OK;
 }
 
-static Status single_block(const FluxDit *m, Exec *x, int block, const FluxPrompt *p, Tensor h) {
+static Status single_block(const FluxDit *m, Exec *x, int block, const FluxPrompt *p, Tensor h, Tensor norm, int64_t text) {
     size_t mark = arena_mark(x->work);
     const FluxSingle *b = &m->single[block];
     int64_t n = h.shape[0], d = m->d, e = m->c.head_dim, mod = single_mod(m, block);
-    Tensor norm = exec_new(x, n, d);
     Tensor wide = exec_new(x, n, 7 * d); /* q, k, v and the MLP before its activation */
     Tensor q = tensor_slice(wide, 1, 0, d), k = tensor_slice(wide, 1, d, d), v = tensor_slice(wide, 1, 2 * d, d);
     Tensor up = tensor_slice(wide, 1, 3 * d, 4 * d);
     Tensor joint = exec_new(x, n, 5 * d); /* attention output beside the MLP: what proj_out takes */
     Tensor attended = tensor_slice(joint, 1, 0, d), mlp = tensor_slice(joint, 1, d, 4 * d);
-    exec_site(x, "flux.single.norm");
-    TRY(op_ln_modulate(x, &(LnModulate){.y = norm, .x = h, .shift = chunk(m, p, mod, 0), .scale = chunk(m, p, mod, 1),
-                                        .eps = EPS}));
     exec_site(x, "flux.single.qkv_mlp");
     TRY(op_linear_many_gelu(x, &(LinearManyGelu){.y = {q, k, v, up}, .g = mlp, .x = norm,
                                                  .w = {&b->q, &b->k, &b->v, &b->mlp}}));
@@ -288,42 +309,58 @@ static Status single_block(const FluxDit *m, Exec *x, int block, const FluxPromp
                                      .scale = (float)(1.0 / sqrt((double)e))}));
     exec_site(x, "flux.single.out");
     TRY(op_linear(x, &(Linear){.y = norm, .x = joint, .w = &b->out}));
-    exec_site(x, "flux.single.gate");
-    TRY(op_residual_gate(x, &(ResidualGate){.y = h, .residual = h, .x = norm, .gate = chunk(m, p, mod, 2)}));
+    int next = (int)m->c.layers + block + 1;
+    Tensor gate = chunk(m, p, mod, 2);
     arena_reset(x->work, mark);
+    exec_site(x, "flux.single.gate");
+    if (block + 1 < (int)m->c.single_layers) return finish(m, x, p, h, norm, gate, next, IMAGE);
+    TRY(finish(m, x, p, tensor_slice(h, 0, 0, text), tensor_slice(norm, 0, 0, text), gate, next, TEXT));
+    exec_site(x, "flux.norm_out");
+    return finish(m, x, p, tensor_slice(h, 0, text, n - text), tensor_slice(norm, 0, text, n - text), gate, next, IMAGE);
+}
+
+/* What the first block begins with. */
+static Status first_norm(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor h, Tensor norm, int64_t text) {
+    const int64_t start[2] = {0, text}, count[2] = {text, h.shape[0] - text};
+    for (int s = 0; s < 2; s++) {
+        int shift, scale;
+        int64_t at = next_mod(m, 0, s, &shift, &scale);
+        exec_site(x, s == IMAGE ? "flux.double.img_norm1" : "flux.double.txt_norm1");
+        TRY(op_ln_modulate(x, &(LnModulate){.y = tensor_slice(norm, 0, start[s], count[s]),
+                                            .x = tensor_slice(h, 0, start[s], count[s]), .scale = chunk(m, p, at, scale),
+                                            .shift = chunk(m, p, at, shift), .eps = EPS}));
+    }
     return OK;
 }
 
 Status dit_flux_velocity(const FluxDit *m, Exec *x, const FluxPrompt *p, Tensor latents, Tensor velocity) {
     size_t mark = arena_mark(x->work);
     int64_t text = p->context.shape[0], s = latents.shape[0], d = m->d;
-    Tensor h = exec_new(x, text + s, d);
+    Tensor h = exec_new(x, text + s, d), norm = exec_new(x, text + s, d);
     Tensor text_rows = tensor_slice(h, 0, 0, text), image_rows = tensor_slice(h, 0, text, s);
     TRY(weights_enter(x, WEIGHTS_PART));
     TRY(op_copy(x, &(Copy){.y = text_rows, .x = p->context}));
     exec_site(x, "flux.x_embedder");
     TRY(op_linear(x, &(Linear){.y = image_rows, .x = latents, .w = &m->x_in}));
     TRY(exec_tap(x, "flux.x_embedder", image_rows));
+    TRY(first_norm(m, x, p, h, norm, text));
     for (int i = 0; i < (int)m->c.layers; i++) {
         TRY(weights_enter(x, i));
-        if (double_block(m, x, i, p, h, text) != OK) return because(x->error, "flux double block %d", i);
+        if (double_block(m, x, i, p, h, norm, text) != OK) return because(x->error, "flux double block %d", i);
         TRY(weights_leave(x, i));
         TRY(exec_tapf(x, text_rows, "flux.double.%d.text", i));
         TRY(exec_tapf(x, image_rows, "flux.double.%d.image", i));
     }
     for (int i = 0; i < (int)m->c.single_layers; i++) {
         TRY(weights_enter(x, (int)m->c.layers + i));
-        if (single_block(m, x, i, p, h) != OK) return because(x->error, "flux single block %d", i);
+        if (single_block(m, x, i, p, h, norm, text) != OK) return because(x->error, "flux single block %d", i);
         TRY(weights_leave(x, (int)m->c.layers + i));
         TRY(exec_tapf(x, h, "flux.single.%d", i));
     }
-    Tensor norm = exec_new(x, s, d);
-    exec_site(x, "flux.norm_out");
-    TRY(op_ln_modulate(x, &(LnModulate){.y = norm, .x = image_rows, .scale = chunk(m, p, out_mod(m), 0),
-                                        .shift = chunk(m, p, out_mod(m), 1), .eps = EPS}));
-    TRY(exec_tap(x, "flux.norm_out", norm));
+    Tensor out = tensor_slice(norm, 0, text, s);
+    TRY(exec_tap(x, "flux.norm_out", out));
     exec_site(x, "flux.proj_out");
-    TRY(op_linear(x, &(Linear){.y = velocity, .x = norm, .w = &m->out}));
+    TRY(op_linear(x, &(Linear){.y = velocity, .x = out, .w = &m->out}));
     TRY(weights_leave(x, WEIGHTS_PART));
     arena_reset(x->work, mark);
     return OK;

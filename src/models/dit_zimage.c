@@ -223,16 +223,17 @@ static void position_of(int64_t row, int64_t image, int64_t padded, int64_t text
     }
 }
 
-/* One axis: cosines and sines [positions, pairs] behind each other. The reference's tables of angles are f32. */
+/* One axis: cosines and sines [positions, pairs] behind each other. The reference's angles are f32, and its torch.polar
+ * takes their cosine with the C library's cosf: rounding a double's instead changes 1 % of the table by a bit. */
 static float *axis_table(double theta, int64_t width, int64_t positions) {
     int64_t pairs = width / 2;
     float *table = malloc((size_t)(2 * positions * pairs) * sizeof *table);
     for (int64_t k = 0; table && k < pairs; k++) {
         double frequency = 1.0 / pow(theta, (double)(2 * k) / (double)width);
         for (int64_t p = 0; p < positions; p++) {
-            double angle = (double)(float)((double)p * frequency);
-            table[p * pairs + k] = (float)cos(angle);
-            table[(positions + p) * pairs + k] = (float)sin(angle);
+            float angle = (float)((double)p * frequency);
+            table[p * pairs + k] = cosf(angle);
+            table[(positions + p) * pairs + k] = sinf(angle);
         }
     }
     return table;

@@ -226,6 +226,27 @@ static Status encode_one(Flux *f, Exec *x, const Run *run, int which, int part, 
     return exec_check_finite(x, y, stage);
 }
 
+/* All texts (and the image) before the transformer: it may push the encoders out. */
+static Status encode_texts(Flux *f, Exec *x, const Run *run, Tensor embeds[2], Tensor pooled[2]) {
+    int passes = run->cfg ? 2 : 1;
+    for (int i = 0; i < passes; i++) {
+        embeds[i] = exec_tensor(x, f->base.dtype, 2, (int64_t[]){run->job->max_sequence_length, f->t5.c.model});
+        pooled[i] = exec_tensor(x, f->base.dtype, 2, (int64_t[]){1, f->clip.c.hidden});
+    }
+    for (int i = 0; i < passes; i++) TRY(encode_one(f, x, run, i, CLIP_PART, pooled[i]));
+    for (int i = 0; i < passes; i++) TRY(encode_one(f, x, run, i, T5_PART, embeds[i]));
+    return OK;
+}
+
+static Status flux_texts(Model *m, Exec *x, const Run *run, int64_t *rows) {
+    size_t mark = arena_mark(x->work);
+    Tensor embeds[2], pooled[2];
+    TRY(encode_texts((Flux *)m, x, run, embeds, pooled));
+    arena_reset(x->work, mark);
+    *rows = run->job->max_sequence_length; /* padding is part of the text here */
+    return OK;
+}
+
 static Status flux_encode(Model *m, Exec *x, const Run *run) {
     Flux *f = (Flux *)m;
     int passes = run->cfg ? 2 : 1;
@@ -243,12 +264,7 @@ static Status flux_encode(Model *m, Exec *x, const Run *run) {
     if (run->image) TRY(img2img_begin(m, &f->encoder, x, run, &f->start));
     size_t mark = arena_mark(x->work);
     Tensor embeds[2], pooled[2];
-    for (int i = 0; i < passes; i++) { /* all texts (and the image) before the transformer: it may push the encoders out */
-        embeds[i] = exec_tensor(x, m->dtype, 2, (int64_t[]){text, f->t5.c.model});
-        pooled[i] = exec_tensor(x, m->dtype, 2, (int64_t[]){1, f->clip.c.hidden});
-    }
-    for (int i = 0; i < passes; i++) TRY(encode_one(f, x, run, i, CLIP_PART, pooled[i]));
-    for (int i = 0; i < passes; i++) TRY(encode_one(f, x, run, i, T5_PART, embeds[i]));
+    TRY(encode_texts(f, x, run, embeds, pooled));
     model_enter(x, &m->part[DIT_PART]);
     for (int i = 0; i < passes; i++) TRY(dit_flux_prompt(&f->dit, x, embeds[i], pooled[i], &f->prompt[i]));
     arena_reset(x->work, mark);
@@ -360,6 +376,7 @@ const ModelOps MODEL_FLUX = {
     .cfg_formula = "neg + scale (pos - neg)",
     .cfg_off = "off (needs a scale above 1 and a negative prompt)",
     .open = flux_open, .close = flux_close, .title = flux_title, .resolve = flux_resolve, .tokenize = flux_tokenize,
-    .schedule = flux_schedule, .encode = flux_encode, .noise = flux_noise, .begin = flux_begin, .params = flux_params,
+    .schedule = flux_schedule, .encode = flux_encode,
+    .texts = flux_texts, .noise = flux_noise, .begin = flux_begin, .params = flux_params,
     .velocity = flux_velocity, .advance = flux_advance, .decode = flux_decode,
 };

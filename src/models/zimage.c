@@ -222,6 +222,24 @@ static Status encode_one(Zimage *z, Exec *x, const Run *run, int which, Tensor y
     return exec_check_finite(x, y, stage);
 }
 
+/* All texts (and the image) before the transformer: it may push the encoder out. */
+static Status encode_texts(Zimage *z, Exec *x, const Run *run, const int64_t n[2], Tensor embeds[2]) {
+    int passes = run->cfg ? 2 : 1;
+    for (int i = 0; i < passes; i++) embeds[i] = exec_tensor(x, z->base.dtype, 2, (int64_t[]){n[i], z->te.c.hidden});
+    for (int i = 0; i < passes; i++) TRY(encode_one(z, x, run, i, embeds[i]));
+    return OK;
+}
+
+static Status zimage_texts(Model *m, Exec *x, const Run *run, int64_t *rows) {
+    size_t mark = arena_mark(x->work);
+    int64_t n[2] = {real_tokens(&run->tokens[0].row[0]), run->cfg ? real_tokens(&run->tokens[1].row[0]) : 0};
+    Tensor embeds[2];
+    TRY(encode_texts((Zimage *)m, x, run, n, embeds));
+    arena_reset(x->work, mark);
+    *rows = dit_zimage_padded(n[0]) << 20 | (n[1] ? dit_zimage_padded(n[1]) : 0);
+    return OK;
+}
+
 static Status zimage_encode(Model *m, Exec *x, const Run *run) {
     Zimage *z = (Zimage *)m;
     int passes = run->cfg ? 2 : 1;
@@ -234,9 +252,7 @@ static Status zimage_encode(Model *m, Exec *x, const Run *run) {
     }
     if (run->image) TRY(img2img_begin(m, &z->encoder, x, run, &z->start));
     size_t mark = arena_mark(x->work);
-    for (int i = 0; i < passes; i++) /* all texts (and the image) before the transformer: it may push the encoder out */
-        embeds[i] = exec_tensor(x, m->dtype, 2, (int64_t[]){n[i], z->te.c.hidden});
-    for (int i = 0; i < passes; i++) TRY(encode_one(z, x, run, i, embeds[i]));
+    TRY(encode_texts(z, x, run, n, embeds));
     model_enter(x, &m->part[DIT_PART]);
     for (int i = 0; i < passes; i++) TRY(dit_zimage_prompt(&z->dit, x, embeds[i], &z->prompt[i]));
     arena_reset(x->work, mark);
@@ -337,6 +353,7 @@ const ModelOps MODEL_ZIMAGE = {
     .cfg_off = "off (needs a scale above 0)",
     .takes_image = true,
     .open = zimage_open, .close = zimage_close, .title = zimage_title, .resolve = zimage_resolve,
-    .tokenize = zimage_tokenize, .schedule = zimage_schedule, .encode = zimage_encode, .noise = zimage_noise,
+    .tokenize = zimage_tokenize, .schedule = zimage_schedule, .encode = zimage_encode,
+    .texts = zimage_texts, .noise = zimage_noise,
     .params = zimage_params, .velocity = zimage_velocity, .advance = zimage_advance, .decode = zimage_decode,
 };

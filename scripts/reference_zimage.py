@@ -1,37 +1,38 @@
-#!/usr/bin/env python3
-"""Runs a Z-Image folder through diffusers and writes every stage; the golden files of the tiny checkpoint.
+"""Z-Image through diffusers: whole runs from text or from an image, and the parts of the tiny checkpoint's golden files.
 
-    python3 scripts/dump_golden_zimage.py MODEL_DIR OUT_DIR -p TEXT [--dtype bf16] [--device cuda] ...
-        one NAME.safetensors per stage, as ./ditto generate --dump writes them
-    python3 scripts/dump_golden_zimage.py --golden MODEL_DIR tests/golden
-        all golden files of the tiny checkpoint (scripts/make_tiny_zimage.py)
-
-Stages as in dump_golden.py, but ids_1 and mask_1 are the whole padded row, prompt_embeds [1,n,D] the n real tokens, and
-noise, velocity_NNN and latents_NNN are F32 [1,C,h,w] in any dtype. velocity_NNN is what the scheduler gets: after
-guidance, with its sign. NAME@f32 in bf16 files: see dump_golden.py; a run's twin starts from the same noise.
+Stages are reference.py's, but ids_1 and mask_1 are the whole padded row, prompt_embeds [1,n,D] the n real tokens, and noise,
+velocity_NNN and latents_NNN are F32 [1,C,h,w] in any dtype. velocity_NNN is what the scheduler gets: after guidance, with its
+sign. A bf16 run's f32 twin starts from the same noise. A module of dump_reference.py, not a program.
 
 Easy to get wrong: the model's output is minus the velocity; "zimage.out" is the output, not the velocity.
 """
-import argparse
-import contextlib
 import json
 import os
 import shutil
 import tempfile
 
-import numpy as np
 import torch
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from dump_golden import DTYPES, NEGATIVE, PROMPT, one, save, tap
-from img2img_taps import from_image, start_stages
-from img2img_taps import golden_runs as image_runs
+from img2img_taps import from_image, golden_runs as image_runs, start_stages
 from make_tiny_zimage import empty_dit
-from refprofile import rounding, versions
+from reference import DTYPES, NEGATIVE, PROMPT, check_dtypes, first, hooked, one, replaced, run_tapped, save, save_run, seeded, \
+    tap, with_twin
+from refprofile import rounding
 
 HEIGHT, WIDTH, TEXT = 64, 80, 48
+
+
+def defaults(model_dir, a):
+    """What ditto takes where the command line says nothing: of the distilled model (shift 3, the base model has 6) the steps of
+    its examples and no guidance, else the pipeline's own numbers. An image keeps its size."""
+    with open(os.path.join(model_dir, "scheduler", "scheduler_config.json")) as f:
+        distilled = json.load(f).get("shift", 1.0) < 4.5
+    side = None if a.image else 1024
+    return {"steps": 8 if distilled else 50, "width": side, "height": side, "cfg_scale": 0.0 if distilled else 5.0,
+            "guidance": None}
 
 
 def narrow_time(folder):
@@ -54,19 +55,30 @@ def load(model_dir, dtype, device):
         dit.load_state_dict(load_file(os.path.join(folder, "diffusion_pytorch_model.safetensors")))
         extra["transformer"] = dit.to(dtype)
     pipe = ZImagePipeline.from_pretrained(model_dir, text_encoder=te, torch_dtype=dtype, **extra)
-    for part in (te, pipe.transformer, pipe.vae):
-        assert {p.dtype for p in part.parameters()} == {dtype}, type(part).__name__
+    check_dtypes((te, pipe.transformer, pipe.vae), dtype)
     pipe.set_progress_bar_config(disable=True)
     return pipe.to(device)
 
 
+def image_pipeline(pipe):
+    from diffusers import ZImageImg2ImgPipeline
+    return from_image(ZImageImg2ImgPipeline, pipe)
+
+
+def open_image(path, height, width):
+    """In the size wanted: the image-to-image pipeline takes no other size than the image's. Sides None: the image's own."""
+    from diffusers.utils import load_image
+    picture = load_image(path)
+    if height or width:
+        picture = picture.resize((width or picture.width // 16 * 16, height or picture.height // 16 * 16), Image.LANCZOS)
+    return picture
+
+
 def run_pipeline(pipe, prompt, negative=None, cfg=0.0, steps=8, seed=5, height=HEIGHT, width=WIDTH, text=512,
                  normalization=0.0, truncation=1.0, noise=None, image=None, strength=0.6):
-    """One picture; -> dict of stages in pipeline order. image: path; pipe is then the image-to-image pipeline, which takes
-    no other size than the image's: it is given the image in the size wanted. Sides None: the image's own."""
-    from diffusers.utils import load_image
-    out, seen = {}, []
-    encode, prepare, step = pipe.encode_prompt, pipe.prepare_latents, pipe.scheduler.step
+    """One picture; -> dict of stages in pipeline order. image: path; pipe is then the image-to-image pipeline."""
+    out = {}
+    encode, prepare = pipe.encode_prompt, pipe.prepare_latents
 
     def encode_tap(*args, **kwargs):
         r = encode(*args, **kwargs)
@@ -79,39 +91,27 @@ def run_pipeline(pipe, prompt, negative=None, cfg=0.0, steps=8, seed=5, height=H
         out["noise"] = prepare(*args, **kwargs)
         return out["noise"]
 
-    def step_tap(v, t, x, **kwargs):
-        r = step(v, t, x, **kwargs)
-        n = (pipe.scheduler.begin_index or 0) + len(seen)
-        out[f"velocity_{n:03d}"], out[f"latents_{n:03d}"] = v, r[0]
-        seen.append(n)
-        return r
-
     def ids_tap(module, args, kwargs):
         pre = "negative_" if "ids_1" in out else ""
         out[pre + "ids_1"] = kwargs["input_ids"].to(torch.int32)
         out[pre + "mask_1"] = kwargs["attention_mask"].to(torch.int32)
-    pipe.encode_prompt, pipe.scheduler.step = encode_tap, step_tap
     if image is None:
-        pipe.prepare_latents = prepare_tap
-        start, stages = {"latents": noise}, contextlib.nullcontext()
+        start, stages = {"latents": noise}, replaced(pipe, prepare_latents=prepare_tap)
     else:
-        picture = load_image(image)
-        if height or width:
-            picture = picture.resize((width or picture.width // 16 * 16, height or picture.height // 16 * 16), Image.LANCZOS)
-        start, stages = {"image": picture, "strength": strength}, start_stages(pipe, out)
-    hook = pipe.text_encoder.register_forward_pre_hook(ids_tap, with_kwargs=True)
-    try:
-        with stages:
-            picture = pipe(prompt=prompt, negative_prompt=negative, guidance_scale=cfg, num_inference_steps=steps,
-                           height=height, width=width, max_sequence_length=text, cfg_normalization=normalization,
-                           cfg_truncation=truncation, generator=torch.Generator("cpu").manual_seed(seed), **start).images[0]
-    finally:
-        hook.remove()
-        pipe.encode_prompt, pipe.prepare_latents, pipe.scheduler.step = encode, prepare, step
-    out["sigmas"], out["timesteps"] = pipe.scheduler.sigmas.float(), pipe.scheduler.timesteps.float()
-    out["latents"] = out[f"latents_{seen[-1]:03d}"]
-    out["pixels"] = torch.from_numpy(np.array(picture))
-    return out
+        start, stages = {"image": open_image(image, height, width), "strength": strength}, start_stages(pipe, out)
+    hooks = [pipe.text_encoder.register_forward_pre_hook(ids_tap, with_kwargs=True)]
+    with hooked(hooks), replaced(pipe, encode_prompt=encode_tap), stages:
+        return run_tapped(pipe, out, lambda: pipe(
+            prompt=prompt, negative_prompt=negative, guidance_scale=cfg, num_inference_steps=steps, height=height, width=width,
+            max_sequence_length=text, cfg_normalization=normalization, cfg_truncation=truncation, generator=seeded(seed),
+            **start).images[0])
+
+
+def run(pipe, a):
+    """The command line's run."""
+    return run_pipeline(pipe, a.prompt, a.negative_prompt, a.cfg_scale, a.steps, a.seed, a.height, a.width,
+                        a.max_sequence_length, a.cfg_normalization or 0.0,
+                        1.0 if a.cfg_truncation is None else a.cfg_truncation, image=a.image, strength=a.strength)
 
 
 # --- parts ---
@@ -119,7 +119,7 @@ def run_pipeline(pipe, prompt, negative=None, cfg=0.0, steps=8, seed=5, height=H
 def tap_qwen3(te, ids):
     mods = {"qwen3.embed": (te.embed_tokens, one)}
     for i, layer in enumerate(te.layers[:-1]):
-        mods[f"qwen3.layer.{i}"] = (layer, lambda r: {"": r[0] if isinstance(r, tuple) else r})
+        mods[f"qwen3.layer.{i}"] = (layer, first)
     return {"ids_1": ids.to(torch.int32), **tap(te, mods, lambda: te(ids, use_cache=False))}
 
 
@@ -202,73 +202,30 @@ def golden_runs(model_dir, out, device, meta):
                 if key == "norm" and name == "bf16":
                     continue
                 pipe = load(model_dir if key == "turbo" else base, dtype, device)
-                with rounding(dtype, device):
-                    r = run_pipeline(pipe, text=TEXT, **args)
-                if name == "bf16":
-                    for part in (pipe.text_encoder, pipe.transformer, pipe.vae):
-                        part.float()
-                    twin = run_pipeline(pipe, text=TEXT, noise=r["noise"], **args)
-                    r.update({k + "@f32": v for k, v in twin.items()
-                              if k.startswith(("velocity", "latents", "prompt_embeds", "negative_prompt", "pixels"))})
-                r.pop("latents")
-                r.pop("latents@f32", None)
-                save(os.path.join(out, f"zimage_{key}_{name}.safetensors"), r,
-                     {**meta, **args, "height": HEIGHT, "width": WIDTH, "max_sequence_length": TEXT, "dtype": name})
-                px = r["pixels"].float()
-                clipped = ((px == 0) | (px == 255)).float().mean()
-                print(f"{key} {name}: {int(r['mask_1'].sum())} tokens, pixel std {px.std():.1f}, clipped {clipped:.4f}")
-                assert px.std() >= 20 and clipped < 0.05
+
+                def once(noise):
+                    with rounding(next(pipe.transformer.parameters()).dtype, device):
+                        return run_pipeline(pipe, text=TEXT, noise=noise, **args)
+                r = once(None) if name == "f32" else with_twin(
+                    once, (pipe.text_encoder, pipe.transformer, pipe.vae), lambda r: r["noise"],
+                    ("velocity", "latents", "prompt_embeds", "negative_prompt", "pixels"))
+                save_run(os.path.join(out, f"zimage_{key}_{name}.safetensors"), r,
+                         {**meta, **args, "height": HEIGHT, "width": WIDTH, "max_sequence_length": TEXT, "dtype": name},
+                         f"{key} {name}, {int(r['mask_1'].sum())} tokens")
 
 
 def golden_img2img(model_dir, out, device, meta):
     """Whole runs from drawing.png in f32, in the drawing's own size."""
-    from diffusers import ZImageImg2ImgPipeline
     args = dict(prompt=PROMPT, cfg=2.5, steps=5, seed=9)
-    pipe = from_image(ZImageImg2ImgPipeline, load(model_dir, torch.float32, device))
+    pipe = image_pipeline(load(model_dir, torch.float32, device))
     runs, more = image_runs(lambda s: run_pipeline(pipe, text=TEXT, image=f"{out}/drawing.png", strength=s, height=None,
                                                    width=None, **args), (0.6,))
     save(f"{out}/img2img_zimage_f32.safetensors", runs, {**meta, **more, **args, "image": "drawing.png", "dtype": "f32",
                                                          "max_sequence_length": TEXT})
 
 
-def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("model")
-    p.add_argument("out")
-    p.add_argument("--golden", action="store_true")
-    p.add_argument("-p", "--prompt")
-    p.add_argument("-n", "--negative-prompt")
-    p.add_argument("--cfg-scale", type=float, default=0.0)
-    p.add_argument("--steps", type=int, default=8)
-    p.add_argument("--seed", type=int, default=0)
-    p.add_argument("-W", "--width", type=int, help="default: 1024, with an image its own")
-    p.add_argument("-H", "--height", type=int, help="default: 1024, with an image its own")
-    p.add_argument("-i", "--image", help="begin from this picture (ZImageImg2ImgPipeline)")
-    p.add_argument("--strength", type=float, default=0.6)
-    p.add_argument("--max-sequence-length", type=int, default=512)
-    p.add_argument("--dtype", choices=DTYPES, default="bf16")
-    p.add_argument("--device", default="cpu")
-    a = p.parse_args()
-    torch.set_num_threads(min(2, torch.get_num_threads()))
-    os.makedirs(a.out, exist_ok=True)
-    meta = versions(a.device)
-    if a.golden:
-        golden_prompts(a.model, a.out)
-        golden_parts(a.model, a.out, a.device, meta)
-        golden_runs(a.model, a.out, a.device, meta)
-        golden_img2img(a.model, a.out, a.device, meta)
-        return
-    pipe = load(a.model, DTYPES[a.dtype], a.device)
-    if a.image:
-        from diffusers import ZImageImg2ImgPipeline
-        pipe = from_image(ZImageImg2ImgPipeline, pipe)
-    own = None if a.image else 1024
-    with rounding(DTYPES[a.dtype], a.device):
-        r = run_pipeline(pipe, a.prompt, a.negative_prompt, a.cfg_scale, a.steps, a.seed, a.height or own, a.width or own,
-                         a.max_sequence_length, image=a.image, strength=a.strength)
-    for k, v in r.items():
-        save(os.path.join(a.out, k + ".safetensors"), {k: v}, meta)
-
-
-if __name__ == "__main__":
-    main()
+def golden(model_dir, out, device, meta):
+    golden_prompts(model_dir, out)
+    golden_parts(model_dir, out, device, meta)
+    golden_runs(model_dir, out, device, meta)
+    golden_img2img(model_dir, out, device, meta)
