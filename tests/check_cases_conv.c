@@ -230,9 +230,10 @@ static void make_conv3d(Case *c) {
     g.top = g.left = g.bottom = g.right = g.k / 2;
     g.tf32 = kind[0] == F32 && kind[2] == F32 && check_below(c, 2);
     Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
-    check_label(c, "%lld frames of %lldx%lld, %lld to %lld channels, kernel %lldx%lldx%lld stride %lld, %s x %s%s, %s%s, x %s y %s",
-                (long long)g.frames, (long long)g.h, (long long)g.w, (long long)g.cin, (long long)g.cout, (long long)g.kt,
-                (long long)g.k, (long long)g.k, (long long)g.stride_t, dtype_name(kind[0]), dtype_name(kind[1]),
+    check_label(c, "%lld frames of %lldx%lld, %lld to %lld channels, kernel %lldx%lldx%lld stride %lld, ", (long long)g.frames,
+                (long long)g.h, (long long)g.w, (long long)g.cin, (long long)g.cout, (long long)g.kt, (long long)g.k,
+                (long long)g.k, (long long)g.stride_t);
+    check_label(c, "%s x %s%s, %s%s, x %s y %s", dtype_name(kind[0]), dtype_name(kind[1]),
                 g.tf32 ? " in TF32" : "", form == 1 ? "no bias" : "bias", raw ? " left" : "", check_layout_name(lx),
                 check_layout_name(ly));
     Buf *x = check_in(c, "x", &a->x, kind[0], lx, SHAPE(g.frames, g.h, g.w, g.cin));

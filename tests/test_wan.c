@@ -93,7 +93,8 @@ static void pieces(Golden *g, const WanParts *p, DType dtype) {
     for (int64_t together = 2; together < 8; together += together == 4 ? 3 : 1) {
         memset(other.data, 0x55, tensor_bytes(other));
         expect_ok(vae_wan_decode(&p->decoder, &g->x, z, together, other), &g->error);
-        expect_at(!memcmp(one.data, other.data, tensor_bytes(one)), "the bits of one at a time", dtype_name(dtype), (int)together);
+        bool same = !memcmp(one.data, other.data, tensor_bytes(one));
+        expect_at(same, "the bits of one at a time", dtype_name(dtype), (int)together);
     }
     for (int64_t n = 1; n < WAN_LATENT; n++) { /* what follows changes nothing of what was */
         Tensor part = tensor_slice(other, 0, 0, vae_wan_frames(&p->decoder.c, n));
@@ -144,7 +145,8 @@ static Apart apart(Tensor a, Tensor b) {
 static void near(const Apart *d, DType dtype, double noise, int what) {
     bool good = dtype == F32 ? d->most <= 2 * WAN_F32 * d->top : d->norm <= noise;
     expect_at(good, "the frames of the whole", dtype_name(dtype), what);
-    if (getenv("GOLDEN_VERBOSE")) printf("tiles %s %d: most %.3g, norm %.3g of noise %.3g\n", dtype_name(dtype), what, d->most, d->norm, noise);
+    if (getenv("GOLDEN_VERBOSE"))
+        printf("tiles %s %d: most %.3g, norm %.3g of noise %.3g\n", dtype_name(dtype), what, d->most, d->norm, noise);
 }
 
 static void tiles(Golden *g, const WanParts *p, DType dtype, Tensor f32[3]) {

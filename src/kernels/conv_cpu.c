@@ -60,8 +60,8 @@ static Plan plan(const ConvFrames *a) {
 /* Beside conv_frames_check: any stored dtype will do. */
 static Status check_storage(Exec *x, const ConvFrames *a) {
     const char *name = a->w->name ? a->w->name : "weight";
-    if (!gemm_storage(a->kernel.dtype) || a->w->scale.rank || a->w->lora || (a->w->bias.rank && !gemm_storage(a->w->bias.dtype)) ||
-        (a->skip_bias.rank && !gemm_storage(a->skip_bias.dtype)))
+    if (!gemm_storage(a->kernel.dtype) || a->w->scale.rank || a->w->lora ||
+        (a->w->bias.rank && !gemm_storage(a->w->bias.dtype)) || (a->skip_bias.rank && !gemm_storage(a->skip_bias.dtype)))
         return fail(x->error, ERR_MODEL, "%s: %s takes plain F32, BF16 or F16 weights only", name, ops_info(a->op)->name);
     return OK;
 }

@@ -71,6 +71,6 @@ Status conv_frames_check_roll(Exec *x, const Roll *a) {
     bool alike = w.rank == c.rank && w.rank > 0 && w.dtype == c.dtype && w.shape[0] >= c.shape[0];
     for (int d = 1; alike && d < w.rank; d++) alike = w.shape[d] == c.shape[d];
     if (!alike || !tensor_contiguous(w) || !tensor_contiguous(c))
-        return fail(x->error, ERR_MODEL, "roll: cache must be as many frames of window's kind as window has or fewer, both contiguous");
+        return fail(x->error, ERR_MODEL, "roll: cache must be no more than window's frames, of their kind, both contiguous");
     return OK;
 }

@@ -52,8 +52,8 @@ Status vae_wan_vectors(const VaeWanConfig *c, Exec *x, Tensor *by, Tensor *add);
  * it is scaled by the config's mean and std here. video is U8 (to_rgb8), or of x's dtype and then not clamped: a reader
  * clamps to [-1, 1]. `together`: latent frames after the first that are decoded at a time, 1 as diffusers; more is memory
  * for fewer launches, with the same sums.
- * Work arena: the caches and one chunk. Taps, of every chunk: vae.conv_in, those of the blocks, vae.up.<i> behind an upsampling, vae.norm_out,
- * vae.frames. */
+ * Work arena: the caches and one chunk. Taps, of every chunk: vae.conv_in, those of the blocks, vae.up.<i> behind an
+ * upsampling, vae.norm_out, vae.frames. */
 Status vae_wan_decode(const VaeWan *v, Exec *x, Tensor z, int64_t together, Tensor video);
 
 /* The same frames with less memory: the wide levels run in down x across tiles, one after the other, each with as much of its

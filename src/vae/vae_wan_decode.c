@@ -17,7 +17,8 @@ static int64_t widest(const VaeWanConfig *c, int from, int to, int64_t f, int64_
     for (int i = from; i < to; i++, h *= 2, w *= 2) {
         int64_t in = vae_wan_level_in(c, i), out = vae_wan_level_out(c, i), size = f * h * w * (in > out ? in : out);
         if (vae_wan_doubles_time(c, i)) f *= 2, size = f * h * w * out;
-        if (i + 1 < c->levels && size < 2 * f * h * w * out) size = 2 * f * h * w * out; /* half the channels, four times the pixels */
+        int64_t up = i + 1 < c->levels ? 2 * f * h * w * out : 0; /* half the channels, four times the pixels */
+        size = up > size ? up : size;
         most = size > most ? size : most;
     }
     return most;

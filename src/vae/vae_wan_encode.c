@@ -130,9 +130,11 @@ Status vae_wan_encode(const VaeWanEncoder *v, Exec *x, Tensor video, Tensor z) {
     TRY(weights_enter(x, WEIGHTS_PART));
     TRY(make_caches(v, x, &r, k * h, k * w));
     Tensor out = exec_new(x, count, h, w, 2 * c->latent), moments = exec_new(x, count, h, w, 2 * c->latent);
-    for (int64_t i = 0; i < count; i++)
-        if (chunk(v, x, &r, tensor_slice(video, 0, i ? 1 + (i - 1) * each : 0, i ? each : 1), !i, tensor_slice(out, 0, i, 1)) != OK)
+    for (int64_t i = 0; i < count; i++) {
+        Tensor frames = tensor_slice(video, 0, i ? 1 + (i - 1) * each : 0, i ? each : 1);
+        if (chunk(v, x, &r, frames, !i, tensor_slice(out, 0, i, 1)) != OK)
             return because(x->error, "vae: latent frame %lld", (long long)i);
+    }
     Conv3d quant = vae_wan_blocks_conv(moments, out, &v->quant);
     TRY(op_conv3d(x, &quant));
     TRY(exec_tap(x, "vae.enc.moments", moments));
