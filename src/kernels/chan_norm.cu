@@ -246,7 +246,7 @@ Status chan_affine(Exec *x, const void *args) {
     DType t = a->y.dtype;
     if (!tensor_same_shape(a->x, a->y) || (t != F32 && t != BF16) || (a->x.dtype != t && a->x.dtype != F32) ||
         !vector_of(a->a, a->y) || !vector_of(a->b, a->y))
-        return fail(x->error, ERR_MODEL, "chan_affine: x must have y's shape, and dtype or F32; a and b are vectors of its channels");
+        return fail(x->error, ERR_MODEL, "chan_affine: x must have y's shape, and dtype or F32; a and b its channels");
     rows::Walk w = rows::walk_of(a->y);
     rows::View y = rows::view_of(a->y, w), in = rows::view_of(a->x, w);
     unsigned blocks = (unsigned)((w.rows * w.cols + THREADS - 1) / THREADS);
