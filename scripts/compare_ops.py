@@ -255,8 +255,9 @@ def expect(op, i, w, b, s, out):
         x = F.interpolate(picture(i[0]), scale_factor=2.0, mode="nearest")
         return [convolution(x, i, w[0], b.get(0), s)]
     if op == "self_attention":                               # a transposed picture: the product is rounded before the bias
-        q, k, v = (F.linear(i[0], w[n]) + b[n] for n in range(3))
-        o = F.scaled_dot_product_attention(q[None, None], k[None, None], v[None, None])[0, 0]
+        x = i[0].t().contiguous().t()[None]
+        q, k, v = (F.linear(x, w[n], b[n]) for n in range(3))
+        o = F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None])[0, 0]
         return [i[1] + F.linear(o, w[3], b[3])]
     if op in ("groupnorm", "groupnorm_silu"):
         x = i[0] + i[3] if 3 in i else i[0]

@@ -47,7 +47,7 @@ static void expect_gelu(const Case *c, Buf *y, int64_t i, double want, double lo
 typedef struct Product {
     const Buf *x, *w, *bias;
     DType round;
-    int mode; /* BIAS_FUSED, BIAS_AFTER */
+    int mode; /* of linear.h */
     bool gelu, keeps;
     int64_t first, n; /* rows of w that are used; n 0: all */
     int64_t column;   /* of y, where they go */
@@ -232,8 +232,8 @@ static void make_linear_many(Case *c) {
                 check_layout_name(lx));
     Buf *x = check_in(c, "x", &a->x, kind[0], lx, SHAPE(m, k));
     check_fill(c, x, 0.1, 1);
-    a->bias_mode = bias_form == 2 ? BIAS_AFTER : BIAS_FUSED;
-    c->twin = one_by_one;
+    a->bias_mode = bias_form != 2 ? BIAS_FUSED : s[1] > 128 ? BIAS_AFTER : BIAS_TURNED;
+    if (a->bias_mode != BIAS_TURNED) c->twin = one_by_one;
     for (int i = 0; i < LINEAR_MANY_MAX && s[2 + i]; i++) {
         int64_t n = check_dim(c, s[2 + i], 40);
         Buf *w = check_weight(c, i, kind[1], kind[2], check_below(c, 2) ? LAYOUT_DENSE : LAYOUT_UNALIGNED,

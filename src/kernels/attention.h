@@ -13,7 +13,9 @@ struct Weight;
 typedef enum AttentionMask { MASK_NONE, MASK_CAUSAL } AttentionMask;
 
 /* o = r(softmax(scale q.k^T) v): the flash form, f32 scores, no rounding between (PyTorch's SDPA). For BF16 the
- * probabilities are rounded to bf16 before the second product, as cuDNN does. scale is 1/sqrt(E) computed in double. */
+ * probabilities are rounded to bf16 before the second product, as cuDNN does. scale is 1/sqrt(E) computed in double. The
+ * order of the sums is free; the CUDA reference keeps to that of PyTorch's kernels: cuDNN's own, and for BF16 heads of 257
+ * to 512 that are multiples of 32 the one in attention_wide.h. */
 typedef struct Attention { Tensor o, q, k, v; float scale; int32_t mask; } Attention;
 
 /* The eager form of transformers: s = r(r(q.k^T) * scale) (scale 1: no second rounding happens), with bias
@@ -23,7 +25,7 @@ typedef struct AttentionEager { Tensor o, q, k, v, bias; float scale; int32_t ma
 
 /* The mid block of the VAEs: one head as wide as the channels, over all pixels. x (normed), residual, y [T,C],
  * weights [C,C] with biases:
- *   q, k, v = linear{x, wq / wk / wv, BIAS_AFTER} (PyTorch sees a transposed picture there), o = attention{q, k, v},
+ *   q, k, v = linear_many{x, wq / wk / wv, BIAS_TURNED} (PyTorch sees a transposed picture there), o = attention{q, k, v},
  *   y = r(residual + linear{o, wo, out_bias}): BIAS_FUSED (0) where PyTorch runs a linear layer, BIAS_AFTER where it runs a
  *   1x1 convolution (Wan).
  * Literally that chain of the table's references. y may alias residual, not x. */

@@ -1,16 +1,16 @@
 /* attention_cuda.c - CUDA reference of attention.h.
  *
  * attention, BF16 with a head dimension up to 256 that is a multiple of 8: cuDNN, PyTorch's own choice on Hopper, first
- * configuration of its heuristic (the others have other bits and half the speed). Everything else (F32; the VAE's one
- * head of 512; odd head dimensions and strides; small shapes that cuDNN declines) goes by parts over blocks of queries:
- * product with f32 scores, softmax, product with f32 sums, division. PyTorch takes its memory-efficient kernel for heads
- * wider than 256: f32 scores and probabilities rounded to bf16 there as here, but another order of sums, so bits
- * differ; those heads occur in VAEs, where the order is free.
+ * configuration of its heuristic (the others have other bits and half the speed). Wider heads, which occur in VAEs: a kernel
+ * in the order of the one that PyTorch takes for them (attention_wide.h). Everything else (F32; odd head dimensions and
+ * strides; older cards; small shapes that cuDNN declines) goes by parts over blocks of queries: product with f32 scores,
+ * softmax, product with f32 sums, division. That is also the fast way for wide heads, for variants that are free in the order.
  * attention_eager: the batched cuBLAS products that transformers' matmuls become, with K and V repeated for grouped queries
  * as there, and our softmax between.
  * Easy to get wrong: scratch is sized before a GPU is touched, so the choice of the way is made from the arguments
  * alone; grouped queries are batches whose K and V have stride 0. */
 #include "kernels/attention_cuda.h"
+#include "kernels/attention_wide.h"
 #include "kernels/cuda_pieces.h"
 #include "kernels/cuda_plans.h"
 #include "kernels/registry.h"
@@ -313,6 +313,7 @@ static Status attention(Exec *x, const void *args) {
     const Attention *a = args;
     TRY(check(x, OP_attention, a->o, a->q, a->k, a->v));
     if (!tensor_numel(a->o)) return OK;
+    if (attention_wide_serves(x->cuda, a)) return attention_wide_run(x, a);
     if (!flash_serves(a)) return parts_run(x, a);
     CudaDnn *g = NULL;
     char why[512] = "";
@@ -321,6 +322,12 @@ static Status attention(Exec *x, const void *args) {
     if (cuda_dnn_ready(g)) return flash_run(x, a, g);
     if (parts_ready(a)) return parts_run(x, a);
     return fail(x->error, ERR_DEVICE, "%s", *why ? why : "attention: cuDNN has no engine for this shape");
+}
+
+Status attention_cuda_parts(Exec *x, const void *args) {
+    const Attention *a = args;
+    TRY(check(x, OP_attention, a->o, a->q, a->k, a->v));
+    return !tensor_numel(a->o) ? OK : flash_serves(a) ? attention(x, args) : parts_run(x, a);
 }
 
 Status attention_cuda_prepare(Cuda *c, cudnnHandle_t handle, const Attention *a, Error *e) {

@@ -16,6 +16,8 @@ enum { ATTENTION_ID_Q = 1, ATTENTION_ID_K, ATTENTION_ID_V, ATTENTION_ID_O, ATTEN
 
 /* Adds a's graph to g; failures stay in g. */
 void attention_cuda_graph(CudaDnn *g, const Attention *a, AttentionGraph form);
+/* attention in any order of sums, by the fastest way: wide heads by parts. The reference's scratch is enough for it. */
+Status attention_cuda_parts(Exec *x, const void *args);
 /* Builds the plan of a call of attention, if cuDNN is to run it; nothing when it exists. From any thread, with a handle of
  * its own. */
 Status attention_cuda_prepare(Cuda *c, cudnnHandle_t handle, const Attention *a, Error *e);

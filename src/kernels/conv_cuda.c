@@ -1,7 +1,7 @@
 /* conv_cuda.c - CUDA reference of conv.h: conv2d, upsample_conv and conv3d by cuDNN, channels last.
  *
- * The first configuration of the heuristic, which is PyTorch's, then one pass of our own for bias and skip: the contract
- * rounds before them. Frames are the batch of a 2-D convolution, the depth of a 3-D one. The upsampled picture, and copies of
+ * The first configuration of the heuristic, which is PyTorch's (few channels: asked for planes, as it asks), then one pass of
+ * our own for bias and skip: the contract rounds before them. Frames are the batch of a 2-D convolution, the depth of a 3-D one. The upsampled picture, and copies of
  * strided or misaligned pictures, live in scratch; so does a picture with unequal borders, with its zeros around it, which is
  * what PyTorch hands to cuDNN then. F32 multiplies in f32: engines that round their inputs (TF32) are passed over unless the
  * call allows it, and those that use transforms (Winograd, FFT) always, although PyTorch allows TF32 in convolutions by default:
@@ -19,7 +19,7 @@
 
 #include <stdio.h>
 
-enum { KEY_CONV = 3, ALIGN = 16, COPIES_MARGIN = 1 << 20 };
+enum { KEY_CONV = 3, ALIGN = 16, COPIES_MARGIN = 1 << 20, PLANES_BELOW = 128 };
 static const unsigned TF32_REFUSED = 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE | 1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
 static const unsigned F32_REFUSED = 1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION | 1u << CUDNN_NUMERICAL_NOTE_FFT |
                                     1u << CUDNN_NUMERICAL_NOTE_WINOGRAD | 1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4 |
@@ -32,13 +32,23 @@ static const unsigned ALWAYS_REFUSED = 1u << CUDNN_NUMERICAL_NOTE_NONDETERMINIST
 /* Does the kernel see more than one frame at a time? */
 static bool deep(const ConvFrames *a) { return a->kernel.shape[1] > 1 || a->stride_t > 1; }
 
+bool conv_cuda_planes(const ConvFrames *a) {
+    return !deep(a) && a->x.dtype == BF16 && a->kernel.shape[0] < PLANES_BELOW && a->kernel.shape[4] < PLANES_BELOW;
+}
+
 static CudaDnnDesc described(CudaDnn *g, int64_t id, DType t, int rank, const int64_t *dims, const int64_t *strides) {
     return cuda_dnn_tensor_of(g, id, t == BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT, DNN_REAL, rank, dims, strides);
 }
 
-/* Contiguous frames [f, y, x, c] as dims [f, c, y, x], or as one clip [1, c, f, y, x]. */
-static CudaDnnDesc channels_last(CudaDnn *g, int64_t id, const Tensor *t, bool clip) {
+/* Planes [n, c, y, x], one behind the other. */
+static CudaDnnDesc planes_of(CudaDnn *g, int64_t id, DType t, int64_t n, int64_t y, int64_t x, int64_t c) {
+    return described(g, id, t, 4, (const int64_t[]){n, c, y, x}, (const int64_t[]){c * y * x, y * x, x, 1});
+}
+
+/* Contiguous frames [f, y, x, c], or planes of them, as dims [f, c, y, x], or as one clip [1, c, f, y, x]. */
+static CudaDnnDesc frames(CudaDnn *g, int64_t id, const Tensor *t, bool planes, bool clip) {
     const int64_t f = t->shape[0], y = t->shape[1], x = t->shape[2], c = t->shape[3], line = x * c, frame = y * line;
+    if (planes) return planes_of(g, id, t->dtype, f, y, x, c);
     if (!clip) return described(g, id, t->dtype, 4, (const int64_t[]){f, c, y, x}, (const int64_t[]){frame, 1, line, c});
     return described(g, id, t->dtype, 5, (const int64_t[]){1, c, f, y, x}, (const int64_t[]){f * frame, 1, frame, line, c});
 }
@@ -46,6 +56,7 @@ static CudaDnnDesc channels_last(CudaDnn *g, int64_t id, const Tensor *t, bool c
 static CudaDnnDesc filter(CudaDnn *g, const ConvFrames *a, bool clip) {
     const int64_t *k = a->kernel.shape, o = k[0], t = k[1], y = k[2], x = k[3], c = k[4], line = x * c, plane = y * line;
     DType type = a->x.dtype;
+    if (conv_cuda_planes(a)) return planes_of(g, CONV_ID_W, type, o, y, x, c);
     if (!clip) return described(g, CONV_ID_W, type, 4, (const int64_t[]){o, c, y, x}, (const int64_t[]){plane, 1, line, c});
     return described(g, CONV_ID_W, type, 5, (const int64_t[]){o, c, t, y, x}, (const int64_t[]){t * plane, 1, plane, line, c});
 }
@@ -53,9 +64,9 @@ static CudaDnnDesc filter(CudaDnn *g, const ConvFrames *a, bool clip) {
 void conv_cuda_graph(CudaDnn *g, const ConvFrames *a) {
     const int64_t pre[] = {0, a->pad_top, a->pad_left}, post[] = {0, a->pad_bottom, a->pad_right};
     const int64_t strides[] = {a->stride_t, a->stride, a->stride};
-    bool clip = deep(a);
+    bool clip = deep(a), planes = conv_cuda_planes(a);
     int skipped = clip ? 0 : 1;
-    CudaDnnDesc x = channels_last(g, CONV_ID_X, &a->x, clip), y = channels_last(g, CONV_ID_Y, &a->y, clip);
+    CudaDnnDesc x = frames(g, CONV_ID_X, &a->x, planes, clip), y = frames(g, CONV_ID_Y, &a->y, planes, clip);
     cuda_dnn_conv(g, x, filter(g, a, clip), y, 3 - skipped, strides + skipped, pre + skipped, post + skipped);
 }
 
@@ -108,6 +119,43 @@ static size_t own_workspace(const ConvFrames *a) {
     return bytes > CUDA_BLAS_WORKSPACE ? bytes : 0;
 }
 
+static size_t rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
+
+/* Copies of x, the kernel and y for a call in planes. */
+static size_t planes_scratch(const ConvFrames *a) {
+    return conv_cuda_planes(a) ? rounded(tensor_bytes(a->x)) + rounded(tensor_bytes(a->kernel)) + rounded(tensor_bytes(a->y)) : 0;
+}
+
+static Status fresh(Exec *x, Tensor like, Tensor *out) {
+    *out = arena_tensor(x->scratch, like.dtype, like.rank, like.shape);
+    return out->data ? OK : fail(x->error, ERR_MEMORY, "convolution: no scratch of %zu bytes", tensor_bytes(like));
+}
+
+/* Every matrix [pixels, c] of frames, or of the filters of a kernel. */
+static Tensor matrices(Tensor t) {
+    int64_t n = t.shape[0], c = t.shape[t.rank - 1];
+    return tensor_of(t.data, t.dtype, n, tensor_numel(t) / (n * c), c);
+}
+
+/* The same of its planes: [c, pixels]. */
+static Tensor turned(Tensor planes, Tensor last) {
+    Tensor m = matrices(last);
+    return tensor_of(planes.data, m.dtype, m.shape[0], m.shape[2], m.shape[1]);
+}
+
+static Status product_in_planes(Exec *x, const ConvFrames *a, CudaDnn *g) {
+    const int64_t ids[] = {CONV_ID_X, CONV_ID_W, CONV_ID_Y};
+    Tensor in, w, y;
+    TRY(fresh(x, a->x, &in));
+    TRY(fresh(x, a->kernel, &w));
+    TRY(fresh(x, a->y, &y));
+    TRY(cuda_pieces_turn(x, turned(in, a->x), matrices(a->x)));
+    TRY(cuda_pieces_turn(x, turned(w, a->kernel), matrices(a->kernel)));
+    void *pointers[] = {in.data, w.data, y.data};
+    TRY(cuda_dnn_run(x, g, x->cuda->workspace, 3, ids, pointers));
+    return cuda_pieces_turn(x, matrices(a->y), turned(y, a->y));
+}
+
 /* y = r(conv(x)) on contiguous, aligned frames. */
 static Status product(Exec *x, const ConvFrames *a) {
     CudaDnn *g = NULL;
@@ -117,6 +165,7 @@ static Status product(Exec *x, const ConvFrames *a) {
     TRY(cuda_need_dnn(x->cuda, x->error));
     TRY(plan_of(x->cuda, x->cuda->dnn, a, bytes ? bytes : CUDA_BLAS_WORKSPACE, &g, x->error));
     if (!cuda_dnn_ready(g)) return cuda_pieces_conv(x, a);
+    if (conv_cuda_planes(a)) return product_in_planes(x, a, g);
     const int64_t ids[] = {CONV_ID_X, CONV_ID_W, CONV_ID_Y};
     void *pointers[] = {a->x.data, a->kernel.data, a->y.data};
     return cuda_dnn_run(x, g, workspace, 3, ids, pointers);
@@ -125,7 +174,6 @@ static Status product(Exec *x, const ConvFrames *a) {
 /* --- the ops --- */
 
 static bool usable(const Tensor *t) { return tensor_contiguous(*t) && (uintptr_t)t->data % ALIGN == 0; }
-static size_t rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
 static bool uneven(const ConvFrames *a) { return !a->up && (a->pad_top != a->pad_bottom || a->pad_left != a->pad_right); }
 static bool needs_copy(const ConvFrames *a) { return a->up || uneven(a) || !usable(&a->x); }
 static bool skip_copied(const ConvFrames *a) { return a->skip.rank && !usable(&a->skip); }
@@ -146,12 +194,7 @@ static ConvFrames asked(const ConvFrames *args) {
 static size_t scratch(const ConvFrames *args) {
     ConvFrames a = asked(args);
     return (needs_copy(args) ? rounded(tensor_bytes(a.x)) : 0) + (usable(&a.y) ? 0 : rounded(tensor_bytes(a.y))) +
-           (skip_copied(&a) ? rounded(tensor_bytes(a.skip)) : 0) + rounded(own_workspace(&a));
-}
-
-static Status fresh(Exec *x, Tensor like, Tensor *out) {
-    *out = arena_tensor(x->scratch, like.dtype, like.rank, like.shape);
-    return out->data ? OK : fail(x->error, ERR_MEMORY, "convolution: no scratch of %zu bytes", tensor_bytes(like));
+           (skip_copied(&a) ? rounded(tensor_bytes(a.skip)) : 0) + rounded(own_workspace(&a)) + planes_scratch(&a);
 }
 
 static Status copied(Exec *x, Tensor from, Tensor *to) {

@@ -10,7 +10,11 @@
 
 enum { CONV_ID_X = 1, CONV_ID_W, CONV_ID_Y };
 
-/* Adds y = conv(x) to g, without bias; a's x and y are contiguous. Failures stay in g. */
+/* Is cuDNN to see planes, [C,Y,X], as PyTorch hands them over? With few channels its choice of an engine, and so the bits,
+ * depend on the layout; with 128 and more on either side, and in three dimensions, channels last gives the same bits and needs
+ * no copies. */
+bool conv_cuda_planes(const ConvFrames *a);
+/* Adds y = conv(x) to g, without bias; x, kernel and y contiguous, or planes of them. Failures stay in g. */
 void conv_cuda_graph(CudaDnn *g, const ConvFrames *a);
 /* Builds the plan of a call of conv2d, upsample_conv or conv3d; nothing when it exists. From any thread, with a handle of its
  * own. */

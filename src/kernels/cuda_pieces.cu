@@ -146,6 +146,23 @@ __global__ void __launch_bounds__(THREADS) k_flash_divide(T *o, int64_t token, i
     o[row % n * token + row / n * head + i % e] = narrow<T>(acc[i] / sums[row]);
 }
 
+/* --- transposition --- */
+
+constexpr int TILE = 64, TILE_ROWS = THREADS / TILE;
+
+__global__ void __launch_bounds__(THREADS) k_turn(uint16_t *y, const uint16_t *in, int64_t rows, int64_t columns, int64_t stride) {
+    __shared__ uint16_t tile[TILE][TILE + 2]; /* an odd number of words a row */
+    int64_t row = (int64_t)blockIdx.x * TILE, column = (int64_t)blockIdx.y * TILE;
+    int across = threadIdx.x % TILE;
+    y += blockIdx.z * rows * columns;
+    in += blockIdx.z * rows * columns;
+    for (int i = threadIdx.x / TILE; i < TILE; i += TILE_ROWS)
+        if (row + i < rows && column + across < columns) tile[i][across] = in[(row + i) * stride + column + across];
+    __syncthreads();
+    for (int i = threadIdx.x / TILE; i < TILE; i += TILE_ROWS)
+        if (column + i < columns && row + across < rows) y[(column + i) * rows + row + across] = tile[across][i];
+}
+
 /* --- convolution --- */
 
 struct ConvShape {
@@ -222,6 +239,14 @@ Status cuda_pieces_divide(Exec *x, Tensor o, Tensor acc, Tensor sum) {
     else
         k_flash_divide<<<blocks, THREADS, 0, stream>>>((float *)o.data, o.stride[0], o.stride[1], from, sums, n, e, count);
     return cuda_launched(x, "attention: divide");
+}
+
+Status cuda_pieces_turn(Exec *x, Tensor y, Tensor in) {
+    int64_t rows = in.shape[1], columns = in.shape[2], stride = rows > 1 ? in.stride[1] : columns;
+    if (!tensor_numel(in)) return OK;
+    dim3 blocks(blocks_for(rows, TILE), blocks_for(columns, TILE), (unsigned)in.shape[0]);
+    k_turn<<<blocks, THREADS, 0, x->cuda->stream>>>((uint16_t *)y.data, (const uint16_t *)in.data, rows, columns, stride);
+    return cuda_launched(x, "transposition");
 }
 
 Status cuda_pieces_conv(Exec *x, const ConvFrames *a) {

@@ -29,6 +29,9 @@ Status cuda_pieces_flash(Exec *x, Tensor p, Tensor sum, Tensor s, int64_t q0, bo
 /* o [n, heads, E] (any token and head strides) = r(acc / sum), acc F32 [heads, n, E] contiguous. */
 Status cuda_pieces_divide(Exec *x, Tensor o, Tensor acc, Tensor sum);
 
+/* y[n, columns, rows] = x[n, rows, columns], two-byte elements, both contiguous but for the rows of x when n is 1. */
+Status cuda_pieces_turn(Exec *x, Tensor y, Tensor in);
+
 /* y = r(conv(x)), both contiguous; nothing before or after it. One thread an output: for rare shapes only. */
 Status cuda_pieces_conv(Exec *x, const ConvFrames *a);
 

@@ -1,41 +1,32 @@
 /* groupnorm.cu - CUDA reference of groupnorm and groupnorm_silu (norm.h), channels last, and groupnorm_silu of the family
  * vae-kl-rewrite (KEEP: neither x + bias nor what SiLU sees is rounded).
  *
- * Three launches. Partial sums: a block takes a chunk of pixels; each thread sums d and d^2 of one vector of channels in
- * f32, where d is the distance from that channel's value at the chunk's first pixel, so a large mean costs no digits; then
- * neighbouring channels of one group are merged. Statistics: one block a group merges the chunks in double and folds them
- * with the affine into p and q. Apply: fmaf(p, x', q). Nothing is atomic and every sum has one order, a function of the
- * shape alone.
+ * Partial sums: a block takes a chunk of pixels; each thread sums d and d^2 of one vector of channels in f32, where d is the
+ * distance from that channel's value at the chunk's first pixel, so a large mean costs no digits; then neighbouring channels of
+ * one group are merged. Statistics: one block a group merges the chunks in double, rounds them and folds them with the affine
+ * into p and q. In BF16 it also says where PyTorch's f32 sums might round to another number; those groups, and small ones, are
+ * summed again in PyTorch's own order (groupnorm_exact.cuh). Apply: fmaf(p, x', q), from the last pixel on, since that is
+ * what the cache still holds. Every sum has one order, a function of the shape alone.
  * Easy to get wrong: y may be x, so statistics must be complete before the first element is written; squares of
- * distances above 1.8e19 overflow f32 and give NaN, as in PyTorch; SiLU of a rounded BF16 value has the bits of the exact
- * exponential with the fast one, as long as the division is exact (checked for all 65,536 values). */
-#include "kernels/cuda_rows.cuh"
-#include "kernels/registry.h"
+ * distances above 1.8e19 overflow f32 and give NaN, as in PyTorch; wide vectors are for pictures without gaps between lines. */
+#include "kernels/cuda_fast.cuh"
+#include "kernels/groupnorm_exact.cuh"
 #include "kernels/vae_rewrite.h"
 
-using rows::load;
+using groupnorm::Walk;
+using groupnorm::pixel_at;
 using rows::r;
-using rows::store;
 using rows::widen;
 
 namespace {
 
-/* AHEAD: loads in flight a thread. Three blocks an SM of the apply kernel, two of the sums', are enough to fill the memory. */
+/* AHEAD: loads in flight a thread. */
 constexpr int THREADS = 256, CHUNKS_MAX = 1024, CHUNK_MIN = 64;
-constexpr int SUM_AHEAD = 4, APPLY_AHEAD = 2, APPLY_MAX = 16, APPLY_BLOCKS = 2112;
-
-/* A picture as the kernels walk it: `vectors` of V channels, `wide` of them side by side in a block, which then holds
- * THREADS / wide pixels at a time. */
-struct Walk {
-    int64_t pixels, line, width; /* line, pixel: strides in elements; width: pixels of a line */
-    int64_t pixel;
-    int channels, vectors, wide;
-    int group, slot; /* channels of a group; of the pieces of it that one thread merges */
-};
+constexpr int SUM_AHEAD = 8, APPLY_AHEAD = 4, APPLY_MAX = 32, APPLY_WAVES = 12; /* WAVES: blocks an SM */
 
 struct Plan {
     int64_t pixels, chunk, chunks;
-    size_t partial, channel;
+    size_t partial, channel, moments;
 };
 
 Plan plan_of(const GroupNorm *a) {
@@ -47,21 +38,124 @@ Plan plan_of(const GroupNorm *a) {
     p.chunks = (p.pixels + p.chunk - 1) / p.chunk;
     p.partial = (size_t)(p.chunks * channels) * sizeof(float2); /* a slot may be one channel */
     p.channel = (size_t)channels * sizeof(float2);
+    p.moments = (size_t)a->groups * sizeof(groupnorm::Group);
     return p;
 }
 
 size_t rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
 
-__device__ inline int64_t pixel_at(const Walk &w, int64_t p) {
-    if (w.line == w.width * w.pixel) return p * w.pixel;
-    int64_t y = p / w.width;
-    return y * w.line + (p - y * w.width) * w.pixel;
-}
+/* --- elements --- */
+
+template <typename T, int V> using Raw = rows::Pack<T, V>;
 
 /* x' of one element. */
 template <typename T, bool KEEP> __device__ inline float biased(float v, float bias) {
     return KEEP ? v + bias : r<T>(v + bias);
 }
+
+/* x' of a vector. */
+template <typename T, int V, bool BIAS, bool KEEP>
+__device__ inline void take(float *v, const Raw<T, V> &x, const Raw<T, V> &bias) {
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        v[i] = widen<T>(x.v[i]);
+        if (BIAS) v[i] = biased<T, KEEP>(v[i], widen<T>(bias.v[i]));
+    }
+}
+
+/* By pairs: a sum of BF16 numbers is one instruction with its rounding (cuda_fast.cuh). */
+template <bool BIAS> __device__ inline void take_pairs(float *v, const fast::Wide &x, const fast::Wide &bias) {
+#pragma unroll
+    for (int i = 0; i < fast::WIDE / 2; i++) {
+        float2 f = __bfloat1622float2(BIAS ? fast::add(x.p[i], bias.p[i]) : x.p[i]);
+        v[2 * i] = f.x, v[2 * i + 1] = f.y;
+    }
+}
+
+template <typename T, int V> constexpr bool PAIRS = sizeof(T) == 2 && V == fast::WIDE;
+
+/* A vector as it lies in memory, and its bias. */
+template <typename T, int V, bool BIAS, bool KEEP> struct Vector {
+    Raw<T, V> raw;
+    __device__ inline void read(const T *at) {
+        if constexpr (PAIRS<T, V>) {
+            uint4 bits = *reinterpret_cast<const uint4 *>(at);
+            memcpy(&raw, &bits, sizeof raw);
+        } else {
+            raw = *reinterpret_cast<const Raw<T, V> *>(at);
+        }
+    }
+    __device__ inline void to(float *v, const Raw<T, V> &bias) const {
+        if constexpr (PAIRS<T, V> && !(BIAS && KEEP)) {
+            fast::Wide x, b;
+            memcpy(&x, &raw, sizeof x);
+            memcpy(&b, &bias, sizeof b);
+            take_pairs<BIAS>(v, x, b);
+        } else {
+            take<T, V, BIAS, KEEP>(v, raw, bias);
+        }
+    }
+};
+
+template <typename T, int V> __device__ inline Raw<T, V> bias_of(const T *bias, int first) {
+    Raw<T, V> b;
+#pragma unroll
+    for (int i = 0; i < V; i++) b.v[i] = bias[first + i];
+    return b;
+}
+
+__device__ inline float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ inline float reciprocal_fast(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* v / (1 + e) with both sides quartered, so that the reciprocal of the largest finite sum is no subnormal. */
+__device__ inline float quotient(float v, float e, bool exact) {
+    float t = fmaf(e, 0.25f, 0.25f), s = reciprocal_fast(t);
+    /* one Newton step: the reciprocal rounded to nearest. Of an infinite t it stays 0. */
+    if (exact) s = fmaf(s, fmaf(-fminf(t, 3.402823466e38f), s, 1.0f), s);
+    return 0.25f * v * s;
+}
+
+/* The bits of BF16(v / (1 + expf(-v))) for every BF16 v: e is PyTorch's to within 2^-22 and its rounding, the reciprocal is
+ * exact; by enumeration no v but four comes near enough to a boundary for that to tell, and for those four the product with
+ * the reciprocal rounds as the quotient does, whatever neighbour of e^-v e is. */
+__device__ inline float silu_of_bf16(float v) { return quotient(v, exp2_fast(v * -1.4426950408889634f), true); }
+
+/* p x' + q, and SiLU, rounded and stored. */
+template <typename T, int V, bool SILU, bool KEEP> __device__ inline void finish(T *y, float *v, const float *p, const float *q) {
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        v[i] = fmaf(p[i], v[i], q[i]);
+        if (SILU && KEEP) v[i] = quotient(v[i], expf(-v[i]), false);
+        else if (SILU && sizeof(T) == 4) v[i] = v[i] / (1.0f + expf(-v[i]));
+    }
+    if constexpr (PAIRS<T, V>) {
+        fast::Wide w;
+#pragma unroll
+        for (int i = 0; i < V / 2; i++) {
+            w.p[i] = fast::round2(v[2 * i], v[2 * i + 1]);
+            if (SILU && !KEEP) {
+                float2 f = __bfloat1622float2(w.p[i]);
+                w.p[i] = fast::round2(silu_of_bf16(f.x), silu_of_bf16(f.y));
+            }
+        }
+        fast::put(y, w);
+    } else {
+        if (SILU && !KEEP && sizeof(T) == 2)
+#pragma unroll
+            for (int i = 0; i < V; i++) v[i] = silu_of_bf16(r<T>(v[i]));
+        rows::store<T, V>(y, v);
+    }
+}
+
+/* --- sums --- */
 
 /* What means of partial sums are relative to: x' of the group's first channel at the first pixel. */
 template <typename T, bool KEEP> __device__ inline float base_of(const T *x, const T *bias, int first) {
@@ -77,34 +171,33 @@ __global__ void __launch_bounds__(THREADS) k_groupnorm_partial(float2 *partial, 
     int lane = threadIdx.x / w.wide, lanes = THREADS / w.wide, vector = blockIdx.y * w.wide + threadIdx.x % w.wide;
     bool active = lane < lanes && vector < w.vectors;
     int64_t first = blockIdx.x * chunk, end = first + chunk < w.pixels ? first + chunk : w.pixels;
-    float sum[V] = {}, square[V] = {}, shift[V] = {}, add[V] = {};
+    float sum[V] = {}, square[V] = {}, shift[V] = {};
     if (active) {
-        const T *at = x + vector * V;
-        load<T, V>(shift, at + pixel_at(w, first));
-#pragma unroll
-        for (int i = 0; BIAS && i < V; i++) {
-            add[i] = widen<T>(bias[vector * V + i]);
-            shift[i] = biased<T, KEEP>(shift[i], add[i]);
-        }
-        auto take = [&](const float *v) {
+        Raw<T, V> add = {};
+        if (BIAS) add = bias_of<T, V>(bias, vector * V);
+        Vector<T, V, BIAS, KEEP> raw[SUM_AHEAD];
+        raw[0].read(x + pixel_at<V>(w, first) + vector * V);
+        raw[0].to(shift, add);
+        auto sums = [&](const Vector<T, V, BIAS, KEEP> &at) {
+            float v[V];
+            at.to(v, add);
 #pragma unroll
             for (int i = 0; i < V; i++) {
-                float d = (BIAS ? biased<T, KEEP>(v[i], add[i]) : v[i]) - shift[i];
+                float d = v[i] - shift[i];
                 sum[i] += d;
                 square[i] = fmaf(d, d, square[i]);
             }
         };
         int64_t p = first + lane;
-        float v[SUM_AHEAD][V];
         for (; p + (SUM_AHEAD - 1) * lanes < end; p += SUM_AHEAD * lanes) {
 #pragma unroll
-            for (int u = 0; u < SUM_AHEAD; u++) load<T, V>(v[u], at + pixel_at(w, p + u * lanes));
+            for (int u = 0; u < SUM_AHEAD; u++) raw[u].read(x + pixel_at<V>(w, p + u * lanes) + vector * V);
 #pragma unroll
-            for (int u = 0; u < SUM_AHEAD; u++) take(v[u]);
+            for (int u = 0; u < SUM_AHEAD; u++) sums(raw[u]);
         }
         for (; p < end; p += lanes) {
-            load<T, V>(v[0], at + pixel_at(w, p));
-            take(v[0]);
+            raw[0].read(x + pixel_at<V>(w, p) + vector * V);
+            sums(raw[0]);
         }
     }
 #pragma unroll
@@ -123,7 +216,7 @@ __global__ void __launch_bounds__(THREADS) k_groupnorm_partial(float2 *partial, 
         }
     }
     if (!active || lane) return;
-    double n = (double)(end - first), mean[V];
+    double n = (double)(end - first), each = 1 / n, mean[V];
     float base = base_of<T, KEEP>(x, BIAS ? bias : nullptr, vector * V / w.group * w.group);
     int group = vector * V / w.group;
 #pragma unroll
@@ -132,17 +225,17 @@ __global__ void __launch_bounds__(THREADS) k_groupnorm_partial(float2 *partial, 
             group = (vector * V + i) / w.group;
             base = base_of<T, KEEP>(x, BIAS ? bias : nullptr, group * w.group);
         }
-        mean[i] = ((double)shift[i] - base) + sum[i] / n;
+        mean[i] = ((double)shift[i] - base) + sum[i] * each;
     }
     for (int s = 0; s < V; s += w.slot) {
         double middle = 0, squares = 0;
 #pragma unroll
         for (int i = 0; i < V; i++) middle += i >= s && i < s + w.slot ? mean[i] : 0;
-        middle /= w.slot;
+        middle *= 1.0 / w.slot;
 #pragma unroll
         for (int i = 0; i < V; i++) {
             if (i < s || i >= s + w.slot) continue;
-            double own = square[i] - (double)sum[i] * sum[i] / n, apart = mean[i] - middle;
+            double own = square[i] - (double)sum[i] * sum[i] * each, apart = mean[i] - middle;
             squares += (own < 0 ? 0 : own) + n * apart * apart;
         }
         partial[(int64_t)blockIdx.x * (w.channels / w.slot) + (vector * V + s) / w.slot] =
@@ -162,79 +255,84 @@ __device__ inline double block_sum(double v, double *shared) {
     return shared[0];
 }
 
+/* Where an f32 Welford sum of PyTorch's kind may end, and whether all of that rounds to one number. The reach is some four times
+ * the root mean square of the sum's roundings and what a mean far from 0 adds; sums of normal numbers ended within a third of
+ * it, for means of up to 50 deviations and up to 4 million numbers. */
+template <typename T> __device__ inline bool certain(double mean, double var, double eps, double count) {
+    if (sizeof(T) == 4) return true; /* nothing is rounded */
+    if (count <= groupnorm::ALWAYS) return false;
+    const double u = 0x1p-24, pushes = count / groupnorm::LANES, apart = u * mean * u * mean / var;
+    double reach = 4 * u * (fabs(mean) * (sqrt(pushes / (3 * groupnorm::LANES)) + 4) + sqrt(var));
+    double share = 4 * u * (sqrt(pushes / (9 * groupnorm::LANES)) + 6) + 64 * apart * pushes;
+    float low = r<T>((float)(mean - reach)), high = r<T>((float)(mean + reach));
+    float few = r<T>((float)(1 / sqrt(var * (1 + share) + eps))), many = r<T>((float)(1 / sqrt(var * (1 - share) + eps)));
+    return (low == high && few == many) || !isfinite(mean) || !isfinite(var);
+}
+
 /* channel[c] = p and q of the contract, one block a group. KEEP: with the bias in q. */
 template <typename T, bool KEEP>
-__global__ void __launch_bounds__(THREADS) k_groupnorm_stats(float2 *channel, const float2 *partial, const T *x, const T *bias,
-                                                             const T *weight, const T *shift, Walk w, int64_t chunk,
-                                                             int64_t chunks, float eps) {
+__global__ void __launch_bounds__(THREADS) k_groupnorm_stats(float2 *channel, groupnorm::Group *groups, const float2 *partial,
+                                                             const T *x, groupnorm::Affine<T> f, Walk w, int64_t chunk,
+                                                             int64_t chunks) {
     __shared__ double shared[THREADS];
     int first = blockIdx.x * w.group, slots = w.group / w.slot, row = w.channels / w.slot;
     const float2 *mine = partial + first / w.slot;
-    int64_t items = chunks * slots;
+    int items = (int)chunks * slots; /* at most CHUNKS_MAX times a group's channels */
     double last = (double)((w.pixels - (chunks - 1) * chunk) * w.slot), full = (double)(chunk * w.slot), sum = 0, squares = 0;
-    for (int64_t i = threadIdx.x; i < items; i += THREADS) {
-        int64_t k = i / slots;
-        sum += (k + 1 < chunks ? full : last) * mine[k * row + (i - k * slots)].x;
+    for (int i = threadIdx.x; i < items; i += THREADS) {
+        int k = i / slots;
+        sum += (k + 1 < chunks ? full : last) * mine[(int64_t)k * row + (i - k * slots)].x;
     }
     double count = (double)w.pixels * w.group, mean = block_sum(sum, shared) / count;
-    for (int64_t i = threadIdx.x; i < items; i += THREADS) {
-        int64_t k = i / slots;
-        float2 part = mine[k * row + (i - k * slots)];
+    for (int i = threadIdx.x; i < items; i += THREADS) {
+        int k = i / slots;
+        float2 part = mine[(int64_t)k * row + (i - k * slots)];
         double apart = part.x - mean;
         squares += part.y + (k + 1 < chunks ? full : last) * apart * apart;
     }
-    double var = block_sum(squares, shared) / count + r<T>(eps);
-    float m = r<T>((float)(base_of<T, KEEP>(x, bias, first) + mean)), s = r<T>((float)(1.0 / sqrt(var)));
-    for (int c = first + threadIdx.x; c < first + w.group; c += THREADS) {
-        float p = s * widen<T>(weight[c]), q = fmaf(-p, m, widen<T>(shift[c]));
-        if (KEEP && bias) q = fmaf(p, widen<T>(bias[c]), q);
-        channel[c] = make_float2(p, q);
-    }
+    double var = block_sum(squares, shared) / count, eps = r<T>(f.eps);
+    mean += base_of<T, KEEP>(x, f.bias, first);
+    bool known = KEEP || certain<T>(mean, var, eps, count);
+    if (threadIdx.x == 0) groups[blockIdx.x].open = !known, groups[blockIdx.x].done = 0;
+    if (known)
+        groupnorm::fold<T, KEEP>(channel, f, first, w.group, r<T>((float)mean), r<T>((float)(1.0 / sqrt(var + eps))), threadIdx.x,
+                                 THREADS);
 }
 
-/* The bits of v / (1 + expf(-v)) for every BF16 v. */
-template <typename T> __device__ inline float silu(float v) { return v / (1.0f + expf(-v)); }
-template <> __device__ inline float silu<__nv_bfloat16>(float v) { return v / (1.0f + __expf(-v)); }
+/* --- apply --- */
 
 template <typename T, int V, bool SILU, bool BIAS, bool KEEP>
 __global__ void __launch_bounds__(THREADS, 3) k_groupnorm_apply(T *y, Walk to, const T *x, const T *bias, Walk w,
                                                              const float2 *channel, int each) {
     int lane = threadIdx.x / w.wide, lanes = THREADS / w.wide, vector = blockIdx.y * w.wide + threadIdx.x % w.wide;
     if (lane >= lanes || vector >= w.vectors) return;
+    constexpr bool ADD = BIAS && !KEEP;
     float p[V], q[V];
-    T add[V]; /* packed: registers are short */
+    Raw<T, V> add = {};
 #pragma unroll
     for (int i = 0; i < V; i++) {
         float2 c = channel[vector * V + i];
         p[i] = c.x;
         q[i] = c.y;
-        if (BIAS && !KEEP) add[i] = bias[vector * V + i];
     }
-    auto finish = [&](float *v) {
-#pragma unroll
-        for (int i = 0; i < V; i++) {
-            if (BIAS && !KEEP) v[i] = r<T>(v[i] + widen<T>(add[i]));
-            v[i] = fmaf(p[i], v[i], q[i]);
-            if (SILU && KEEP) v[i] = __fdividef(v[i], 1.0f + expf(-v[i]));
-            else if (SILU) v[i] = silu<T>(r<T>(v[i]));
-        }
-    };
-    int64_t at = (int64_t)blockIdx.x * lanes * each + lane, end = at + (int64_t)lanes * each;
+    if (ADD) add = bias_of<T, V>(bias, vector * V);
+    int64_t block = gridDim.x - 1 - blockIdx.x, at = block * lanes * each + lane, end = (block + 1) * lanes * each;
     if (end > w.pixels) end = w.pixels;
-    float v[APPLY_AHEAD][V];
+    Vector<T, V, ADD, KEEP> raw[APPLY_AHEAD];
+    float v[V];
     for (; at + (APPLY_AHEAD - 1) * lanes < end; at += APPLY_AHEAD * lanes) {
 #pragma unroll
-        for (int u = 0; u < APPLY_AHEAD; u++) load<T, V>(v[u], x + pixel_at(w, at + u * lanes) + vector * V);
+        for (int u = 0; u < APPLY_AHEAD; u++) raw[u].read(x + pixel_at<V>(w, at + u * lanes) + vector * V);
 #pragma unroll
         for (int u = 0; u < APPLY_AHEAD; u++) {
-            finish(v[u]);
-            store<T, V>(y + pixel_at(to, at + u * lanes) + vector * V, v[u]);
+            raw[u].to(v, add);
+            finish<T, V, SILU, KEEP>(y + pixel_at<V>(to, at + u * lanes) + vector * V, v, p, q);
         }
     }
     for (; at < end; at += lanes) {
-        load<T, V>(v[0], x + pixel_at(w, at) + vector * V);
-        finish(v[0]);
-        store<T, V>(y + pixel_at(to, at) + vector * V, v[0]);
+        raw[0].read(x + pixel_at<V>(w, at) + vector * V);
+        raw[0].to(v, add);
+        finish<T, V, SILU, KEEP>(y + pixel_at<V>(to, at) + vector * V, v, p, q);
     }
 }
 
@@ -261,41 +359,48 @@ Walk walk_of(const Tensor &t, int v, int groups) {
     return w;
 }
 
-template <typename T, int V, bool SILU, bool BIAS, bool KEEP>
-Status launch(Exec *x, const GroupNorm *a, float2 *partial, float2 *channel) {
+/* Where a call keeps what it found. */
+struct Scratch {
+    float2 *partial, *channel;
+    groupnorm::Group *groups;
+};
+
+template <typename T, int V, bool SILU, bool BIAS, bool KEEP> Status launch(Exec *x, const GroupNorm *a, Scratch s) {
     Plan p = plan_of(a);
     Walk w = walk_of(a->x, V, a->groups), to = walk_of(a->y, V, a->groups);
     cudaStream_t stream = x->cuda->stream;
     const T *in = (const T *)a->x.data, *bias = BIAS ? (const T *)a->bias.data : NULL;
+    groupnorm::Affine<T> f = {(const T *)a->w.data, (const T *)a->b.data, bias, a->eps};
     unsigned across = (unsigned)((w.vectors + w.wide - 1) / w.wide);
-    int64_t lanes = THREADS / w.wide, each = w.pixels * across / (lanes * APPLY_BLOCKS);
+    int64_t lanes = THREADS / w.wide, each = w.pixels * across / (lanes * x->cuda->sm_count * APPLY_WAVES);
     each = each < APPLY_AHEAD ? APPLY_AHEAD : each > APPLY_MAX ? APPLY_MAX : each / APPLY_AHEAD * APPLY_AHEAD;
-    dim3 blocks((unsigned)((w.pixels + lanes * each - 1) / (lanes * each)), across);
-    k_groupnorm_partial<T, V, BIAS, KEEP><<<dim3((unsigned)p.chunks, across), THREADS, 0, stream>>>(partial, in, bias, w,
-                                                                                                    p.chunk);
-    k_groupnorm_stats<T, KEEP><<<(unsigned)a->groups, THREADS, 0, stream>>>(
-        channel, partial, in, bias, (const T *)a->w.data, (const T *)a->b.data, w, p.chunk, p.chunks, a->eps);
-    k_groupnorm_apply<T, V, SILU, BIAS, KEEP><<<blocks, THREADS, 0, stream>>>((T *)a->y.data, to, in, bias, w, channel,
+    dim3 blocks((unsigned)((w.pixels + lanes * each - 1) / (lanes * each)), across), chunks((unsigned)p.chunks, across);
+    k_groupnorm_partial<T, V, BIAS, KEEP><<<chunks, THREADS, 0, stream>>>(s.partial, in, bias, w, p.chunk);
+    k_groupnorm_stats<T, KEEP><<<(unsigned)a->groups, THREADS, 0, stream>>>(s.channel, s.groups, s.partial, in, f, w, p.chunk,
+                                                                            p.chunks);
+    if (sizeof(T) == 2 && !KEEP) groupnorm::launch_exact<T>(stream, s.channel, s.groups, in, f, w, a->groups);
+    k_groupnorm_apply<T, V, SILU, BIAS, KEEP><<<blocks, THREADS, 0, stream>>>((T *)a->y.data, to, in, bias, w, s.channel,
                                                                               (int)each);
     return cuda_launched(x, SILU ? "groupnorm_silu" : "groupnorm");
 }
 
-template <typename T, int V> Status choose(Exec *x, const GroupNorm *a, bool silu, float2 *partial, float2 *channel) {
-    if (a->bias.rank) return silu ? launch<T, V, true, true, false>(x, a, partial, channel)
-                                  : launch<T, V, false, true, false>(x, a, partial, channel);
-    return silu ? launch<T, V, true, false, false>(x, a, partial, channel)
-                : launch<T, V, false, false, false>(x, a, partial, channel);
+template <typename T, int V> Status choose(Exec *x, const GroupNorm *a, bool silu, Scratch s) {
+    if (a->bias.rank) return silu ? launch<T, V, true, true, false>(x, a, s)
+                                  : launch<T, V, false, true, false>(x, a, s);
+    return silu ? launch<T, V, true, false, false>(x, a, s)
+                : launch<T, V, false, false, false>(x, a, s);
 }
 
-template <int V> Status choose_kept(Exec *x, const GroupNorm *a, float2 *partial, float2 *channel) {
-    return a->bias.rank ? launch<__nv_bfloat16, V, true, true, true>(x, a, partial, channel)
-                        : launch<__nv_bfloat16, V, true, false, true>(x, a, partial, channel);
+template <int V> Status choose_kept(Exec *x, const GroupNorm *a, Scratch s) {
+    return a->bias.rank ? launch<__nv_bfloat16, V, true, true, true>(x, a, s)
+                        : launch<__nv_bfloat16, V, true, false, true>(x, a, s);
 }
 
-/* Can a picture be read V channels at a time? */
+/* Can a picture be read V channels at a time, pixel after pixel? */
 bool vectorable(const Tensor &t, int v) {
     size_t size = dtype_size(t.dtype);
-    return t.shape[2] % v == 0 && (t.shape[1] == 1 || t.stride[1] % v == 0) && (t.shape[0] == 1 || t.stride[0] % v == 0) &&
+    Walk w = walk_of(t, 1, 1);
+    return w.line == w.width * w.pixel && t.shape[2] % v == 0 && (t.shape[1] == 1 || t.stride[1] % v == 0) && (t.shape[0] == 1 || t.stride[0] % v == 0) &&
            (uintptr_t)t.data % (v * size) == 0;
 }
 
@@ -324,14 +429,16 @@ Status normalise(Exec *x, OpId op, const GroupNorm *a, bool keep) {
     TRY(check(x, op, a));
     if (!tensor_numel(a->x)) return OK;
     Plan p = plan_of(a);
-    float2 *partial = (float2 *)arena_push(x->scratch, p.partial), *channel = (float2 *)arena_push(x->scratch, p.channel);
-    if (!partial || !channel) return fail(x->error, ERR_MEMORY, "%s: no scratch of %zu bytes", ops_info(op)->name, p.partial);
+    Scratch s = {(float2 *)arena_push(x->scratch, p.partial), (float2 *)arena_push(x->scratch, p.channel),
+                 (groupnorm::Group *)arena_push(x->scratch, p.moments)};
+    if (!s.partial || !s.channel || !s.groups)
+        return fail(x->error, ERR_MEMORY, "%s: no scratch of %zu bytes", ops_info(op)->name, p.partial);
     bool silu = op == OP_groupnorm_silu, bf16 = a->x.dtype == BF16;
     bool wide = vectorable(a->x, bf16 ? 8 : 4) && vectorable(a->y, bf16 ? 8 : 4);
-    if (keep) return wide ? choose_kept<8>(x, a, partial, channel) : choose_kept<1>(x, a, partial, channel);
-    if (bf16) return wide ? choose<__nv_bfloat16, 8>(x, a, silu, partial, channel)
-                          : choose<__nv_bfloat16, 1>(x, a, silu, partial, channel);
-    return wide ? choose<float, 4>(x, a, silu, partial, channel) : choose<float, 1>(x, a, silu, partial, channel);
+    if (keep) return wide ? choose_kept<8>(x, a, s) : choose_kept<1>(x, a, s);
+    if (bf16) return wide ? choose<__nv_bfloat16, 8>(x, a, silu, s)
+                          : choose<__nv_bfloat16, 1>(x, a, silu, s);
+    return wide ? choose<float, 4>(x, a, silu, s) : choose<float, 1>(x, a, silu, s);
 }
 
 Status groupnorm_cuda(Exec *x, const void *args) { return normalise(x, OP_groupnorm, (const GroupNorm *)args, false); }
@@ -348,7 +455,7 @@ Status groupnorm_cuda_silu_f32(Exec *x, const void *args) {
 size_t groupnorm_cuda_scratch(const Exec *x, const void *args) {
     (void)x;
     Plan p = plan_of((const GroupNorm *)args);
-    return rounded(p.partial) + rounded(p.channel);
+    return rounded(p.partial) + rounded(p.channel) + rounded(p.moments);
 }
 
 const Impl GROUPNORM_CUDA[] = {

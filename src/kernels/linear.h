@@ -9,6 +9,9 @@
  * Rounding: BIAS_FUSED adds the bias to the f32 sum, one rounding; BIAS_AFTER rounds the sum, adds, rounds again
  * (PyTorch on a non-contiguous 3-D input, and all its convolutions). On CUDA, rows of x, w or y that start at addresses
  * not divisible by 16 leave cuBLASLt only kernels that round before the bias; bits equal PyTorch's there too.
+ * BIAS_TURNED (linear_many of matrices): BIAS_AFTER on an x that PyTorch sees as the transposed view of a [K,M] matrix, the
+ * way a picture comes into attention. The rounding points are BIAS_AFTER's; in BF16 on CUDA the product is the library's
+ * for that layout, which may cut its sum elsewhere.
  * y must not alias x. */
 #ifndef KERNELS_LINEAR_H
 #define KERNELS_LINEAR_H
@@ -17,7 +20,7 @@
 
 struct Weight;
 
-enum { BIAS_FUSED = 0, BIAS_AFTER = 1 };
+enum { BIAS_FUSED = 0, BIAS_AFTER = 1, BIAS_TURNED = 2 };
 enum { LINEAR_MANY_MAX = 4 };
 
 typedef struct Linear {

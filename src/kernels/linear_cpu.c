@@ -63,7 +63,7 @@ typedef struct Side {
     DType dtype, round;
     bool direct;        /* usable by a product as it lies */
     const float *bias;  /* widened, or NULL */
-    bool after;         /* BIAS_AFTER */
+    bool after;         /* not BIAS_FUSED */
     Epilogue then;
     const uint16_t *table; /* GELU_ROUNDED in BF16 */
     Tensor y, g;           /* g: where the activation goes, y itself or another; unused when PLAIN */
@@ -204,7 +204,7 @@ static Status check(Exec *x, Tensor xin, const Weight *w, Tensor y) {
 
 static Side side_of(const Weight *w, Tensor y, int bias_mode) {
     Side s = {.w = w->w.data, .stride = w->w.stride[0], .dtype = w->w.dtype, .round = w->round, .y = y,
-              .after = bias_mode == BIAS_AFTER, .n = w->w.shape[0]};
+              .after = bias_mode != BIAS_FUSED, .n = w->w.shape[0]};
     s.direct = s.dtype == F32 && s.round == F32 && (uintptr_t)s.w % sizeof(float) == 0 && s.stride >= w->w.shape[1];
     return s;
 }

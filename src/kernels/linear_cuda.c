@@ -350,7 +350,7 @@ Status linear_cuda_check(Exec *x, Tensor in, const Weight *w, Tensor y) {
 
 static Status product(Exec *x, Tensor y, Tensor in, const Weight *w, int bias_mode) {
     const LinearHow reference = {.way = LINEAR_FIRST};
-    bool done, bias = w->bias.rank != 0, after = bias && bias_mode == BIAS_AFTER;
+    bool done, bias = w->bias.rank != 0, after = bias && bias_mode != BIAS_FUSED;
     TRY(linear_cuda_check(x, in, w, y));
     if (!tensor_numel(y)) return OK;
     TRY(cuda_need_lt(x->cuda, x->error));
@@ -368,8 +368,14 @@ static Status linear(Exec *x, const void *args) {
 
 static Status linear_many(Exec *x, const void *args) {
     const LinearMany *a = args;
+    if (linear_cuda_turns(a)) return linear_cuda_turned(x, a);
     for (int i = 0; i < LINEAR_MANY_MAX && a->w[i]; i++) TRY(product(x, a->y[i], a->x, a->w[i], a->bias_mode));
     return OK;
+}
+
+static size_t linear_many_scratch(const Exec *x, const void *args) {
+    (void)x;
+    return linear_cuda_turned_scratch(args);
 }
 
 static Status linear_rows(Exec *x, const void *args) {
@@ -430,7 +436,7 @@ static bool linear_many_gelu_accepts(const void *args, char *why, size_t size) {
 const Impl LINEAR_CUDA[] = {
     {OP_linear, "cuda", linear, NULL, linear_accepts},
     {OP_linear_rows, "cuda", linear_rows, NULL, linear_accepts},
-    {OP_linear_many, "cuda", linear_many, NULL, linear_many_accepts},
+    {OP_linear_many, "cuda", linear_many, linear_many_scratch, linear_many_accepts},
     {OP_linear_gelu, "cuda", linear_gelu, NULL, linear_accepts},
     {OP_linear_many_gelu, "cuda", linear_many_gelu, NULL, linear_many_gelu_accepts},
 };

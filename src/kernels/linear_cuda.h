@@ -26,6 +26,11 @@ typedef struct LinearHow {
  * nothing ran: there is no such algorithm for these shapes (never for LINEAR_FIRST). */
 Status linear_cuda_product(Exec *x, Tensor y, Tensor in, const Weight *w, bool fused, const LinearHow *how, bool *done);
 
+/* linear_many with BIAS_TURNED in BF16 (linear_cuda_turned.c): is a such a call, and bytes of x->scratch that it takes. */
+bool linear_cuda_turns(const LinearMany *a);
+size_t linear_cuda_turned_scratch(const LinearMany *a);
+Status linear_cuda_turned(Exec *x, const LinearMany *a);
+
 /* Weights of a GPU are in the compute dtype (weights_bind): a fact of the plan, so refused by guards and not mid-way. */
 bool linear_cuda_plain(Tensor x, const Weight *w, char *why, size_t size);
 /* Shapes and dtypes of one product, as the contract states them. */

@@ -44,7 +44,7 @@ static void chain(Exec *x, const SelfAttention *a, bool folded, Chain *c) {
         c->in = (LinearMany){.y = {c->q, c->k}, .x = a->x, .w = {a->wq, a->wk}, .bias_mode = BIAS_AFTER};
         c->value = (Linear){.y = c->v, .x = a->x, .w = &c->folded, .bias_mode = BIAS_FUSED};
     } else {
-        c->in = (LinearMany){.y = {c->q, c->k, c->v}, .x = a->x, .w = {a->wq, a->wk, a->wv}, .bias_mode = BIAS_AFTER};
+        c->in = (LinearMany){.y = {c->q, c->k, c->v}, .x = a->x, .w = {a->wq, a->wk, a->wv}, .bias_mode = BIAS_TURNED};
         c->out = (Linear){.y = c->q, .x = c->o, .w = a->wo, .bias_mode = a->out_bias};
     }
     c->attention = (Attention){.o = head(c->o), .q = head(c->q), .k = head(c->k), .v = head(c->v), .scale = a->scale};
@@ -70,13 +70,17 @@ static size_t scratch_of(const Exec *x, const SelfAttention *a, bool folded) {
 static size_t scratch(const Exec *x, const void *args) { return scratch_of(x, args, false); }
 size_t vae_rewrite_attention_scratch(const Exec *x, const void *args) { return scratch_of(x, args, true); }
 
-static Status run_piece(Exec *x, OpId op, const void *args) {
-    const Impl *impl = ops_reference(x->ops, op);
+static Status bracketed(Exec *x, Status (*call)(Exec *, const void *), const void *args) {
     size_t mark = arena_mark(x->scratch);
-    if (!impl) return fail(x->error, ERR_MODEL, "self_attention: the table lacks %s", ops_info(op)->name);
-    Status s = impl->run(x, args);
+    Status s = call(x, args);
     arena_reset(x->scratch, mark);
     return s;
+}
+
+static Status run_piece(Exec *x, OpId op, const void *args) {
+    const Impl *impl = ops_reference(x->ops, op);
+    if (!impl) return fail(x->error, ERR_MODEL, "self_attention: the table lacks %s", ops_info(op)->name);
+    return bracketed(x, impl->run, args);
 }
 
 static Status check(Exec *x, const SelfAttention *a) {
@@ -90,27 +94,28 @@ static Status check(Exec *x, const SelfAttention *a) {
     return OK;
 }
 
-static Status run(Exec *x, const SelfAttention *a, VaeRewriteFold fold) {
+static Status run(Exec *x, const SelfAttention *a, const VaeRewriteAttention *folded) {
     TRY(check(x, a));
     if (!tensor_numel(a->x)) return OK;
     Chain c;
-    chain(x, a, fold != NULL, &c);
-    if (!c.o.data || (fold && !c.b.data))
+    chain(x, a, folded != NULL, &c);
+    if (!c.o.data || (folded && !c.b.data))
         return fail(x->error, ERR_MEMORY, "self_attention: no scratch of %zu bytes", c.pushed);
     TRY(run_piece(x, OP_linear_many, &c.in));
-    if (fold) {
+    if (folded) {
         size_t mark = arena_mark(x->scratch);
-        TRY(fold(x, a, c.w, c.b));
+        TRY(folded->fold(x, a, c.w, c.b));
         arena_reset(x->scratch, mark);
         TRY(run_piece(x, OP_linear, &c.value));
     }
-    TRY(run_piece(x, OP_attention, &c.attention));
-    if (!fold) TRY(run_piece(x, OP_linear, &c.out));
+    if (folded && folded->attend) TRY(bracketed(x, folded->attend, &c.attention));
+    else TRY(run_piece(x, OP_attention, &c.attention));
+    if (!folded) TRY(run_piece(x, OP_linear, &c.out));
     return run_piece(x, OP_add, &c.sum);
 }
 
 static Status self_attention(Exec *x, const void *args) { return run(x, args, NULL); }
-Status vae_rewrite_attention(Exec *x, const SelfAttention *a, VaeRewriteFold fold) { return run(x, a, fold); }
+Status vae_rewrite_attention(Exec *x, const SelfAttention *a, const VaeRewriteAttention *pieces) { return run(x, a, pieces); }
 
 const Impl SELF_ATTENTION_CPU[] = {{OP_self_attention, "cpu", self_attention, scratch, NULL}};
 const int SELF_ATTENTION_CPU_COUNT = sizeof SELF_ATTENTION_CPU / sizeof *SELF_ATTENTION_CPU;

@@ -27,9 +27,13 @@ bool vae_rewrite_upsample_accepts(const void *args, char *why, size_t size);
 bool vae_rewrite_attention_accepts(const void *args, char *why, size_t size);
 
 /* self_attention with wo folded into wv, on any device (self_attention.c). fold() makes w [C,C] = r(wo . wv) and
- * b [C] = r(wo . bv + bo), in at most vae_rewrite_fold_scratch(C) bytes of x->scratch. */
-typedef Status (*VaeRewriteFold)(Exec *x, const SelfAttention *a, Tensor w, Tensor b);
-Status vae_rewrite_attention(Exec *x, const SelfAttention *a, VaeRewriteFold fold);
+ * b [C] = r(wo . bv + bo), in at most vae_rewrite_fold_scratch(C) bytes of x->scratch; attend() is attention in any order, in the
+ * scratch of the table's reference, NULL: that reference. */
+typedef struct VaeRewriteAttention {
+    Status (*fold)(Exec *x, const SelfAttention *a, Tensor w, Tensor b);
+    Status (*attend)(Exec *x, const void *attention);
+} VaeRewriteAttention;
+Status vae_rewrite_attention(Exec *x, const SelfAttention *a, const VaeRewriteAttention *pieces);
 size_t vae_rewrite_attention_scratch(const Exec *x, const void *args);
 static inline size_t vae_rewrite_fold_scratch(int64_t c) { return (size_t)(3 * c * c) * sizeof(float) + 3 * ARENA_ALIGN; }
 

@@ -103,7 +103,10 @@ static Status fold(Exec *x, const SelfAttention *a, Tensor w, Tensor b) {
     return OK;
 }
 
-static Status self_attention(Exec *x, const void *args) { return vae_rewrite_attention(x, args, fold); }
+static Status self_attention(Exec *x, const void *args) {
+    static const VaeRewriteAttention PIECES = {fold, NULL};
+    return vae_rewrite_attention(x, args, &PIECES);
+}
 
 const Impl VAE_KL_REWRITE_CPU[] = {
     {OP_groupnorm_silu, "cpu_f32", groupnorm_cpu_silu_f32, groupnorm_cpu_scratch, vae_rewrite_norm_accepts},

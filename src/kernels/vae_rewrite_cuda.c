@@ -5,6 +5,7 @@
  * wo . wv. */
 #include "kernels/vae_rewrite.h"
 
+#include "kernels/attention_cuda.h"
 #include "kernels/conv_pieces.h"
 #include "kernels/cuda_pieces.h"
 #include "kernels/registry.h"
@@ -53,7 +54,10 @@ static Status fold(Exec *x, const SelfAttention *a, Tensor w, Tensor b) {
     return cuda_pieces_op(x, OP_linear, &(Linear){.y = tensor_view(b, 1, c), .x = tensor_view(a->wv->bias, 1, c), .w = a->wo});
 }
 
-static Status self_attention(Exec *x, const void *args) { return vae_rewrite_attention(x, args, fold); }
+static Status self_attention(Exec *x, const void *args) {
+    static const VaeRewriteAttention PIECES = {fold, attention_cuda_parts};
+    return vae_rewrite_attention(x, args, &PIECES);
+}
 
 const Impl VAE_KL_REWRITE_CUDA[] = {
     {OP_groupnorm_silu, "cuda_f32", groupnorm_cuda_silu_f32, groupnorm_cuda_scratch, vae_rewrite_norm_accepts},
