@@ -1,11 +1,11 @@
 /* conv_cuda.c - CUDA reference of conv.h: conv2d, upsample_conv and conv3d by cuDNN, channels last.
  *
  * The first configuration of the heuristic, which is PyTorch's (few channels: asked for planes, as it asks), then one pass of
- * our own for bias and skip: the contract rounds before them. Frames are the batch of a 2-D convolution, the depth of a 3-D one. The upsampled picture, and copies of
- * strided or misaligned pictures, live in scratch; so does a picture with unequal borders, with its zeros around it, which is
- * what PyTorch hands to cuDNN then. F32 multiplies in f32: engines that round their inputs (TF32) are passed over unless the
- * call allows it, and those that use transforms (Winograd, FFT) always, although PyTorch allows TF32 in convolutions by default:
- * our f32 mode is the one to measure others against.
+ * our own for bias and skip: the contract rounds before them. Frames are the batch of a 2-D convolution, the depth of a 3-D
+ * one. The upsampled picture, and copies of strided or misaligned pictures, live in scratch; so does a picture with unequal
+ * borders, with its zeros around it, which is what PyTorch hands to cuDNN then. F32 multiplies in f32: engines that round
+ * their inputs (TF32) are passed over unless the call allows it, and those that use transforms (Winograd, FFT) always, although
+ * PyTorch allows TF32 in convolutions by default: our f32 mode is the one to measure others against.
  * Easy to get wrong: memory is planned before a GPU is touched, so a plan that wants more than the library workspace
  * (F32 and 3-D: than room for transposed copies of its tensors) is passed over too; a shape left without a plan goes through a
  * plain kernel of ours, correct and slow. */
