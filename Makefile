@@ -72,7 +72,7 @@ endif
 SRC     := $(sort $(wildcard src/*.c src/*/*.c))
 OBJ     := $(SRC:%.c=$(BUILD)/%.o) $(CU:%.cu=$(BUILD)/%.cu.o)
 LIBOBJ  := $(filter-out $(BUILD)/src/main.o,$(OBJ))
-TESTS   := $(sort $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c tests/checkop.c tests/score_demo.c)))
+TESTS   := $(sort $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c tests/checkop.c tests/score_demo.c))) $(BUILD)/tests/ditto_clips
 FUZZERS := $(sort $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/fuzz_*.c)))
 FUZZ_SECONDS ?= 60
 # Goals that must end before anything is compiled.
@@ -115,6 +115,13 @@ $(BUILD)/tests/checkop: $(CHECKOBJ)
 
 # The judge of the demo pictures, shared by its own test and the program that draws and scores.
 $(BUILD)/tests/test_score $(BUILD)/tests/score_demo: $(BUILD)/tests/score.o
+
+# Programs in which a model of clips without weights stands in front of the list of models: a test, and ditto itself.
+$(BUILD)/tests/test_clip $(BUILD)/tests/ditto_clips: TESTLIBS += -Wl,--wrap=model_find
+$(BUILD)/tests/test_clip: $(BUILD)/tests/clip_model.o
+$(BUILD)/tests/ditto_clips: $(BUILD)/tests/clip_model.o $(OBJ)
+	@echo "  LD  $@"
+	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) $(TESTLIBS)
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIBOBJ)
 	@echo "  LD  $@"

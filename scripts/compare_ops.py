@@ -62,6 +62,18 @@ def mean_square_norm(x, w, eps):
     return n if w is None else n * w
 
 
+def gemma_norm(x, w, eps):
+    """transformers: Gemma2RMSNorm, in f32 up to the end."""
+    n = x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps)
+    return (n * (1.0 + w.float())).type_as(x)
+
+
+def norm_of_form(x, w, eps, form):
+    if form == 0:
+        return F.rms_norm(x, x.shape[-1:], w, eps)
+    return mean_square_norm(x, w, eps) if form == 1 else gemma_norm(x, w, eps) if form == 2 else x
+
+
 def rotate(x, cos, sin, rope, form):
     if rope == 0:
         return x
@@ -86,8 +98,8 @@ def heads_first(t):
     return t[None].transpose(1, 2)
 
 
-def attention_eager(q, k, v, bias, scale, causal):
-    """transformers: T5 adds a bias and does not scale, the others scale the product; softmax in f32."""
+def attention_eager(q, k, v, bias, scale, causal, softcap=0.0, window=0):
+    """transformers: T5 adds a bias and does not scale, the others scale the product, Gemma-2 caps it; softmax in f32."""
     q, k, v = heads_first(q), heads_first(k), heads_first(v)
     if k.shape[1] != q.shape[1]:
         groups = q.shape[1] // k.shape[1]
@@ -95,11 +107,14 @@ def attention_eager(q, k, v, bias, scale, causal):
     s = torch.matmul(q, k.transpose(2, 3))
     if scale != 1:
         s = s * scale
+    if softcap:
+        s = torch.tanh(s / softcap) * softcap
     if bias is not None:
         s = s + bias[None]
     if causal:
         n = s.shape[-1]
-        mask = torch.full((n, n), torch.finfo(s.dtype).min, dtype=s.dtype, device=s.device).triu(1)
+        mask = torch.full((n, n), torch.finfo(s.dtype).min, dtype=s.dtype, device=s.device)
+        mask = mask.triu(1) + (mask.tril(-window) if window else 0)
         s = s + mask[None, None]
     p = F.softmax(s.float(), dim=-1).to(q.dtype)
     return torch.matmul(p, v).transpose(1, 2)[0]
@@ -200,8 +215,7 @@ def expect(op, i, w, b, s, out):
         n = F.layer_norm(i[0], i[0].shape[-1:], None, None, decimal(real(s[0]))) * (1 + i[1])
         return [n + i[2] if 2 in i else n]
     if op == "rmsnorm":
-        eps = decimal(real(s[0]))
-        return [mean_square_norm(i[0], i.get(1), eps) if integer(s[1]) else F.rms_norm(i[0], i[0].shape[-1:], i.get(1), eps)]
+        return [norm_of_form(i[0], i.get(1), decimal(real(s[0])), integer(s[1]))]
     if op == "rmsnorm_scale":
         n = mean_square_norm(i[0], i[1], decimal(real(s[0])))
         return [n * (1 + i[2]) if 2 in i else n]
@@ -212,15 +226,15 @@ def expect(op, i, w, b, s, out):
         eps, rope, form = decimal(real(s[0])), integer(s[1]), integer(s[2])
         cos, sin = i.get(4), i.get(5)
         y = []
-        for x, weight in ((i[0], i[2]), (i[1], i[3])):
-            n = mean_square_norm(x, weight, eps) if form else F.rms_norm(x, x.shape[-1:], weight, eps)
-            y.append(rotate(n, cos, sin, rope, form))
+        for x, weight in ((i[0], i.get(2)), (i[1], i.get(3))):
+            y.append(rotate(norm_of_form(x, weight, eps, form), cos, sin, rope, form))
         return y
     if op == "attention":
         return [attention(i[0], i[1], i[2], i[0].shape[-1] ** -0.5, integer(s[1]) == 1)]
     if op == "attention_eager":
         scale = real(s[0])
-        return [attention_eager(i[0], i[1], i[2], i.get(3), 1 if scale == 1 else i[0].shape[-1] ** -0.5, integer(s[1]) == 1)]
+        return [attention_eager(i[0], i[1], i[2], i.get(3), 1 if scale == 1 else i[0].shape[-1] ** -0.5, integer(s[1]) == 1,
+                                real(s[2]), integer(s[3]))]
     if op == "time_embed":
         return [time_embed(i[0], out[0].shape[-1], decimal(real(s[0]))).to(dtype)]
     if op == "cfg_combine":
@@ -235,6 +249,11 @@ def expect(op, i, w, b, s, out):
         return [-i[0]]
     if op == "euler_step":                                   # FlowMatchEulerDiscreteScheduler.step
         return [(i[0].to(torch.float32) + i[2][0] * i[1]).to(dtype)]
+    if op == "dpm_step":                                     # DPMSolverMultistepScheduler, dpmsolver++, midpoint
+        k = i[3].cpu()                                       # as there: numbers on the host
+        m = i[0] - k[0] * i[1]
+        y = k[1] * i[0] - k[2] * m
+        return [y - k[3] * (k[4] * (m - i[2])) if k[3] else y, m]
     if op == "affine":
         scale = decimal(1 / real(s[0]))
         return [(i[0] / scale) + decimal(real(s[1]))]

@@ -159,4 +159,5 @@ def main():
     model_values()
 
 
-main()
+if __name__ == "__main__":
+    main()

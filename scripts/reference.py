@@ -6,6 +6,7 @@ last), pixels (U8 [H,W,3]); img2img_taps.py has those of runs that begin from an
 
 Parts hold the tensors that the C code shows to its tap, by the tap's names. In bf16 files NAME@f32 is the f32 result from the
 SAME (bf16) inputs: for a block, its bf16 inputs; for a run, the bf16 noise. The weights are then the bf16 values in f32.
+Golden files of parts keep NAME@room of it, the distance between NAME and NAME@f32.
 
 Easy to get wrong: a pre-hook's value would replace the module's input; a tensor that is made here lies on the CPU until it is
 moved to the model's device.
@@ -127,6 +128,18 @@ def with_twin(run, parts, twin_noise, twin_stages):
     twin = run(twin_noise(r))
     r.update({k + "@f32": v for k, v in twin.items() if k.startswith(twin_stages)})
     return r
+
+
+def rooms(tensors):
+    """Of a part's stages (one item) NAME@f32 becomes NAME@room, its distance from NAME: all that a test asks of the twin."""
+    out = {}
+    for k, v in tensors.items():
+        name = k.removesuffix("@f32")
+        if name == k:
+            out[k] = v
+        else:
+            out[name + "@room"] = (v.double() - tensors[name].double()).norm().float().reshape(1)
+    return out
 
 
 def save_run(path, r, meta, label):

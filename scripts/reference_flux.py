@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from img2img_taps import STRENGTHS, encoder_stages, from_image, golden_runs as image_runs, start_stages
-from reference import DTYPES, NEGATIVE, PROMPT, check_dtypes, first, hooked, one, replaced, run_tapped, save, save_run, seeded, \
-    tap, with_twin
+from reference import DTYPES, NEGATIVE, PROMPT, check_dtypes, first, hooked, one, replaced, rooms, run_tapped, save, \
+    save_run, seeded, tap, with_twin
 from refprofile import rounding
 
 HEIGHT, WIDTH, TEXT = 80, 112, 19
@@ -199,18 +199,18 @@ def golden_parts(model_dir, out, device, meta):
         pipe = load(model_dir, dtype, device)
         m = {**meta, "dtype": name}
         batch = clip_ids if name == "f32" else clip_ids[:1]
-        save(f"{out}/clip_{name}.safetensors", tap_clip(pipe.text_encoder, batch.to(device)), m)
-        save(f"{out}/t5_{name}.safetensors", tap_t5(pipe.text_encoder_2, t5_ids.to(device)), m)
+        save(f"{out}/clip_{name}.safetensors", rooms(tap_clip(pipe.text_encoder, batch.to(device))), m)
+        save(f"{out}/t5_{name}.safetensors", rooms(tap_t5(pipe.text_encoder_2, t5_ids.to(device))), m)
         x = {k: v.to(torch.bfloat16).to(dtype).to(device) for k, v in dit_in.items()}
         t = {"timestep": torch.tensor([750.0, 333.0], device=device), "guidance": torch.tensor([3.5, 3.5], device=device)}
         a = {k: v[:1] for k, v in {**x, **t}.items()}
-        save(f"{out}/dit_{name}.safetensors", tap_dit(pipe.transformer, a, h, w), {**m, "grid": f"{h}x{w}"})
+        save(f"{out}/dit_{name}.safetensors", rooms(tap_dit(pipe.transformer, a, h, w)), {**m, "grid": f"{h}x{w}"})
         two = tap_dit(pipe.transformer, {**x, **t}, h, w)
         keep = {*dit_in, *t, "t", "guidance_t", "velocity"}
         save(f"{out}/dit_batch2_{name}.safetensors", {k: v for k, v in two.items() if k in keep},
              {**m, "grid": f"{h}x{w}"})
         zz = z.to(torch.bfloat16).to(dtype).to(device)
-        save(f"{out}/vae_{name}.safetensors", tap_vae(pipe.vae, zz[:1]), m)
+        save(f"{out}/vae_{name}.safetensors", rooms(tap_vae(pipe.vae, zz[:1])), m)
         two = tap_vae(pipe.vae, zz)
         save(f"{out}/vae_batch2_{name}.safetensors", {k: two[k] for k in ("z", "vae.picture")}, m)
 

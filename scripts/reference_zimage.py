@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 
 from img2img_taps import from_image, golden_runs as image_runs, start_stages
 from make_tiny_zimage import empty_dit
-from reference import DTYPES, NEGATIVE, PROMPT, check_dtypes, first, hooked, one, replaced, run_tapped, save, save_run, seeded, \
-    tap, with_twin
+from reference import DTYPES, NEGATIVE, PROMPT, check_dtypes, first, hooked, one, replaced, rooms, run_tapped, save, \
+    save_run, seeded, tap, with_twin
 from refprofile import rounding
 
 HEIGHT, WIDTH, TEXT = 64, 80, 48
@@ -149,7 +149,7 @@ def golden_parts(model_dir, out, device, meta):
     drawn = {k: (torch.randn(6, h, w, generator=g), torch.randn(n, 40, generator=g) * 3) for k, (n, h, w, _) in cases.items()}
     for name, dtype in DTYPES.items():
         pipe = load(model_dir, dtype, device)
-        save(f"{out}/qwen3_{name}.safetensors", tap_qwen3(pipe.text_encoder, ids.to(device)), {**meta, "dtype": name})
+        save(f"{out}/qwen3_{name}.safetensors", rooms(tap_qwen3(pipe.text_encoder, ids.to(device))), {**meta, "dtype": name})
         for key, (n, h, w, t) in cases.items():
             latents, embeds = drawn[key]
             r = tap_dit(pipe.transformer, latents.to(device), embeds.to(torch.bfloat16).to(dtype).to(device),
@@ -158,7 +158,7 @@ def golden_parts(model_dir, out, device, meta):
                 if name == "bf16":
                     continue
                 r = {k: r[k] for k in ("latents", "embeds", "t", "zimage.out")}
-            save(f"{out}/zdit{key}_{name}.safetensors", r, {**meta, "dtype": name})
+            save(f"{out}/zdit{key}_{name}.safetensors", rooms(r), {**meta, "dtype": name})
 
 
 def golden_prompts(model_dir, out):

@@ -2,7 +2,7 @@
  *
  * A side is a set of options, or a folder of stages that --dump or scripts/dump_reference.py wrote. Both sides of one model,
  * device and number format run in one pipeline, taking turns; else one pipeline after the other, with all of the first's
- * stages kept in memory meanwhile (of FLUX.1 at 1024x1024 and 28 steps 40 MiB a prompt).
+ * stages kept in memory meanwhile (of FLUX.1 at 1024x1024 and 28 steps 37 MiB a prompt).
  * Not a bench (bench.h): every stage is copied to the host as it passes.
  * Easy to get wrong: --min-psnr is held by the last latents and the pixels alone; a stage that only the reference has differs
  * whatever the limit. */

@@ -82,8 +82,9 @@ static void print_prompt(const AbPrint *p, int k, const AbWalk *w, const AbResul
     if (p->stages) print_stages(out, w);
     fprintf(out, "first stage that differs: %s\n", first_text(w, text, sizeof text));
     if (r->has_latents || r->has_pixels)
-        fprintf(out, "PSNR: latents %s dB, pixels %s dB\n", r->has_latents ? compare_text(r->latents, 4, x) : "absent",
-                r->has_pixels ? compare_text(r->pixels, 4, y) : "absent");
+        fprintf(out, "PSNR: latents %s%s, pixels %s%s\n", r->has_latents ? compare_text(r->latents, 4, x) : "absent",
+                r->has_latents ? " dB" : "", r->has_pixels ? compare_text(r->pixels, 4, y) : "absent",
+                r->has_pixels ? " dB" : "");
     for (int i = 0; i < 2; i++) {
         char label[40];
         snprintf(label, sizeof label, "seconds of %s:", p->side[i].name);

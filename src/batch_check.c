@@ -11,9 +11,13 @@ static Status check_one(Batch *b, BatchItem *item, Error *e) {
     Meta meta = {.job = &item->job,
                  .title = pipeline_title(b->pipeline),
                  .device = pipeline_device(b->pipeline),
-                 .dtype = pipeline_dtype(b->pipeline)};
+                 .dtype = pipeline_dtype(b->pipeline),
+                 .clip = pipeline_makes_clips(b->pipeline)};
     BatchFound found = {0};
+    const OutputOptions o = batch_run_output(b, item);
     TRY(pipeline_resolve(b->pipeline, &item->job, e));
+    TRY(output_check(item->path, item->kind, meta.clip, meta.title, &item->job, &o, e));
+    output_describe(item->kind, &o, &meta);
     TRY(generate_check_job(&item->job, b->cli->overwrite || b->cli->resume, e));
     TRY(batch_journal_digest(&meta, item->of, b->folder, item->digest, e));
     if (b->cli->resume && b->journal)

@@ -3,7 +3,6 @@
 #include "batch_items.h"
 
 #include "core/file.h"
-#include "names.h"
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -31,7 +30,8 @@ static Status job_names(const BatchJob *b, const char *folder, const char *outpu
     char *path = name ? file_join(folder, name) : NULL;
     Status s = path ? check_name(name, e) : fail(e, ERR_MEMORY, "out of memory");
     if (s == OK && file_is_dir(path)) s = fail(e, ERR_USAGE, "--output: %s is a folder", path);
-    if (s == OK) s = names_make(path, "", 0, b->count, out, e);
+    const NamesWanted wanted = {.title = "", .count = b->count, .of = NAMES_OF_ANY};
+    if (s == OK) s = names_make(path, &wanted, out, e);
     free(name);
     free(path);
     return s;
@@ -71,6 +71,7 @@ static Status add_items(BatchJob *b, const char *folder, const char *output, Bat
         i->job.seed += (uint64_t)k;
         out->count++;
         if (b->bad) continue;
+        i->kind = names.kind;
         i->path = names.path[k];
         names.path[k] = NULL;
         i->name = i->path + skip;
@@ -167,7 +168,7 @@ static bool same_quality(const BatchItem *a, const BatchItem *b) {
 
 static bool same_shape(const BatchItem *a, const BatchItem *b) {
     const Job *x = &a->job, *y = &b->job;
-    return x->width == y->width && x->height == y->height &&
+    return x->width == y->width && x->height == y->height && x->frames == y->frames &&
            x->max_sequence_length == y->max_sequence_length && x->cfg == y->cfg && x->steps == y->steps;
 }
 

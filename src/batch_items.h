@@ -1,7 +1,7 @@
 /* batch_items.h - the pictures of a batch: one for each job and seed, with its name, and the order in which they are made.
  *
  * Names lie in the batch's folder: a job's own output, or the command line's -o with the job's number in place of its counter
- * (default %04d.png); several pictures of one job get -1, -2, ... as for generate.
+ * (default %04d.png, which models of clips refuse); several pictures of one job get -1, -2, ... as for generate.
  * Made one after the other are pictures of one pipeline (model, device, dtype, memory), inside it those of one quality, inside
  * it those of one shape (size, text length, passes, steps); each group stands where its first picture stands in the file.
  * Easy to get wrong: a picture's place in the file (index) decides its shard, never its place in the order. */
@@ -10,6 +10,7 @@
 
 #include "batch_jobs.h"
 #include "core/sha256.h"
+#include "names.h"
 
 typedef enum BatchState { BATCH_WAITS, BATCH_KEPT, BATCH_DONE, BATCH_FAILED } BatchState;
 
@@ -17,6 +18,7 @@ typedef struct BatchItem {
     BatchJob *of;
     int index, picture; /* in the file; of its job; both from 0 */
     char *name, *path;  /* relative to the folder, and with it; malloc'd, NULL: the job is bad */
+    NamesKind kind;     /* as its name says */
     Job job;            /* resolved, with the picture's own seed */
     char digest[SHA256_TEXT];
     bool replace; /* what has its name may be overwritten */

@@ -67,6 +67,7 @@ static Status keep(BatchJob *b, const Cli *cli, const Cli *defaults, Error *e) {
     b->model = cli->model, b->device = cli->device, b->dtype = cli->dtype, b->vram = cli->vram;
     b->output = cli->output == defaults->output ? NULL : cli->output;
     b->sync = cli->sync, b->no_graphs = cli->no_graphs, b->no_metadata = cli->no_metadata;
+    b->codec = cli->codec, b->crf = cli->crf;
     b->count = cli->count, b->seed_given = cli->seed_given;
     b->inherited = defaults->inject_count;
     b->job.inject = NULL, b->job.inject_count = 0;

@@ -22,7 +22,9 @@ typedef struct BatchJob {
     DType dtype;
     size_t vram;
     bool sync, no_graphs, no_metadata, seed_given;
-    int count;  /* pictures */
+    int count;  /* pictures or clips */
+    Mp4Codec codec; /* of video files, as OutputOptions */
+    int crf;
     bool drawn; /* seed holds the one that was drawn for its first picture */
     uint64_t seed;
     Error *bad;     /* malloc'd; NULL: the job can be read */

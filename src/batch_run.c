@@ -21,6 +21,13 @@ bool batch_run_stopped(Batch *b) {
     return *b->interrupted || (!b->cli->keep_going && batch_lines_failures(&b->lines) > 0);
 }
 
+OutputOptions batch_run_output(const Batch *b, const BatchItem *item) {
+    return (OutputOptions){.codec = item->of->codec,
+                           .crf = item->of->crf,
+                           .no_metadata = item->of->no_metadata,
+                           .overwrite = b->cli->overwrite || b->cli->resume || item->replace};
+}
+
 /* --- pipelines --- */
 
 static void drop_pipeline(Batch *b) {
@@ -96,16 +103,18 @@ static void say_notes(Batch *b, const Media *m) {
     if (m->no_replay[0]) batch_lines_say(&b->lines, "warning: %s\n", m->no_replay);
 }
 
-/* The pixels are on the host: hands them on. */
-static Status hand_on(Batch *b, BatchItem *item, Media *media, Error *e) {
-    BatchPicture picture = {.item = item, .media = *media};
-    Meta meta = {.job = &item->job,
-                 .title = pipeline_title(b->pipeline),
-                 .device = pipeline_device(b->pipeline),
-                 .dtype = pipeline_dtype(b->pipeline),
-                 .path = item->of->model,
-                 .profile = b->profile};
-    TRY(picture_texts(&meta, media, !item->of->no_metadata, &picture.texts, e));
+/* The pixels are on the host: hands them on, and the latents' path, which may be NULL. */
+static Status hand_on(Batch *b, BatchItem *item, const Meta *meta, Media *media, char *latents, Error *e) {
+    BatchPicture picture = {.item = item, .media = *media, .latents = latents};
+    Meta said = *meta;
+    const OutputOptions o = batch_run_output(b, item);
+    picture.is_video = output_video(item->kind, &o, &picture.video);
+    output_describe(item->kind, &o, &said);
+    Status s = picture_texts(&said, media, !item->of->no_metadata, &picture.texts, e);
+    if (s != OK) {
+        output_latents_settle(latents, e);
+        return s;
+    }
     *media = (Media){0};
     double start = clock_now();
     batch_writer_put(b->writer, &picture);
@@ -117,16 +126,30 @@ static Status render(Batch *b, BatchItem *item, Error *e) {
     Progress progress = {on_step, b};
     Media media = {0};
     Error why = {0};
+    Job job = item->job;
+    OutputLatents latents;
+    Meta meta = {.job = &item->job,
+                 .title = pipeline_title(b->pipeline),
+                 .device = pipeline_device(b->pipeline),
+                 .dtype = pipeline_dtype(b->pipeline),
+                 .path = item->of->model,
+                 .profile = b->profile,
+                 .clip = pipeline_makes_clips(b->pipeline)};
     b->step = item;
-    Status s = generate_make_dump(item->job.dump, &why);
-    if (s == OK) s = pipeline_render(b->pipeline, &item->job, &progress, &media, &why);
+    Status s = output_latents_open(item->path, &meta, batch_run_output(b, item).overwrite, &latents, &why);
+    if (meta.clip) job.keep = &latents.watch;
+    if (s == OK) s = generate_make_dump(item->job.dump, &why);
+    if (s == OK) s = pipeline_render(b->pipeline, &job, &progress, &media, &why);
     if (s == OK) count_seconds(&b->clock, &media);
     item->plan += media.seconds_plan, item->text += media.seconds_text;
     item->denoise = media.seconds_denoise, item->decode = media.seconds_decode;
     say_notes(b, &media);
-    if (s == ERR_NAN) picture_keep_latents(&media, item->path, b->cli->overwrite || item->replace, &why);
+    if (latents.why[0])
+        batch_lines_say(&b->lines, "warning: should decoding fail, the latents are lost: %s\n", latents.why);
     if (s == OK && *b->interrupted) s = fail(&why, ERR_INTERRUPTED, "interrupted");
-    if (s == OK) s = hand_on(b, item, &media, &why);
+    char *kept = output_latents_close(&latents, &media, s == OK ? NULL : &why);
+    if (s == OK) s = hand_on(b, item, &meta, &media, kept, &why);
+    else output_latents_settle(kept, &why);
     media_free(&media);
     return s == OK ? OK : failed(b, item, &why, e);
 }

@@ -14,6 +14,7 @@
 #include "batch_lines.h"
 #include "batch_writer.h"
 #include "hub.h"
+#include "output.h"
 
 /* Seconds by the host's clock. The window is from the first denoising step's beginning to the last one's end; `given` is what
  * of it passed in encoders, steps and decoders: a device is idle for at least the rest. */
@@ -49,6 +50,8 @@ Status batch_run_open(Batch *b, const BatchJob *job, Error *e);
 Status batch_run_render(Batch *b, Error *e);
 /* Closes the open pipeline, with its part of the report. */
 Status batch_run_close(Batch *b, Error *e);
+/* How the file is to be written. Latents of an earlier run are no obstacle to one that resumes. */
+OutputOptions batch_run_output(const Batch *b, const BatchItem *item);
 /* Whether a failure has ended the batch. */
 bool batch_run_stopped(Batch *b);
 

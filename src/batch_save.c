@@ -30,7 +30,7 @@ static Status save(Batch *b, BatchPicture *p, Error *e) {
     unsigned char *bytes = NULL;
     size_t size = 0;
     FileDraft draft;
-    Status s = picture_encode(&p->media, &p->texts, &bytes, &size, e);
+    Status s = picture_encode(&p->media, &p->texts, p->is_video ? &p->video : NULL, &bytes, &size, e);
     if (s == OK) {
         sha256_memory(bytes, size, p->item->sha256);
         s = file_draft(p->item->path, bytes, size, &draft, e);
@@ -45,6 +45,7 @@ void batch_save(void *user, BatchPicture *p) {
     double start = clock_now();
     Status s = save(b, p, &e);
     p->item->write = clock_now() - start;
+    output_latents_settle(p->latents, s == OK ? NULL : &e);
     if (s == OK)
         batch_lines_done(&b->lines, p->item, BATCH_DONE);
     else

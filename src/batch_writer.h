@@ -13,6 +13,9 @@ typedef struct BatchPicture {
     BatchItem *item;
     Media media; /* with the pixels */
     PictureTexts texts;
+    bool is_video; /* else a PNG */
+    Mp4Options video;
+    char *latents; /* their path, for output_latents_settle() */
 } BatchPicture;
 
 typedef struct BatchWriter BatchWriter;

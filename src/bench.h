@@ -26,7 +26,7 @@ typedef struct BenchOptions {
     Quality quality;
     const char *families; /* NULL: all of the quality's */
     bool no_graphs;       /* as PipelineOptions */
-    int width, height;           /* 0: the model's */
+    int width, height, frames;   /* 0: the model's */
     int runs, warmup;
     bool serve;
     bool profile;                /* times of the ops too (optimes.h), as a table on err */

@@ -213,6 +213,12 @@ Status cli_set(Cli *cli, const Option *o, const char *typed, const char *value, 
     case KIND_SET: *(const char **)field = value; return OK;
     case KIND_SHARD: return read_shard(typed, value, cli, e);
     case KIND_SHAPE: return read_shape(typed, value, cli, e);
+    case KIND_RATE:
+        if (rate_parse(value, field)) return OK;
+        return fail(e, ERR_USAGE, "%s: found \"%s\", expected frames a second such as 24, 23.976 or 24000/1001", typed, value);
+    case KIND_CODEC:
+        if (mp4_codec_parse(value, field)) return OK;
+        return fail(e, ERR_USAGE, "%s: found \"%s\", expected h264, x264rgb or ffv1", typed, value);
     }
     return OK;
 }
@@ -287,6 +293,8 @@ Status cli_check_picture(const Cli *cli, Error *e) {
                     (unsigned long long)cli->seed, cli->count);
     if (cli->dump && cli->count > 1)
         return fail(e, ERR_USAGE, "--dump: holds one picture's stages, but --count is %d", cli->count);
+    if (cli->frames && cli->seconds >= 0)
+        return fail(e, ERR_USAGE, "--frames and --seconds are both given; expected one of them");
     if (cli->guidance >= 0 && cli->guidance_scale >= 0)
         return fail(e, ERR_USAGE, "--guidance and --guidance-scale are both given; expected one of them");
     return OK;
@@ -373,8 +381,8 @@ static Status read_all(Reader *r, Error *e) {
 Status cli_parse(int argc, char *const *argv, Cli *cli, Error *e) {
     *cli = (Cli){
         .count = 1, .shards = 1, .runs = 5, .warmup = -1, .guidance = -1, .cfg_scale = -1, .guidance_scale = -1,
-        .cfg_normalization = -1, .cfg_truncation = -1, .strength = -1, .min_psnr = -1, .min_ssim = -1, .min_snr = -1,
-        .max_abs = -1};
+        .cfg_normalization = -1, .cfg_truncation = -1, .strength = -1, .seconds = -1, .crf = -1, .min_psnr = -1,
+        .min_ssim = -1, .min_snr = -1, .max_abs = -1};
     bool named = argc > 1 && find_command(argv[1], &cli->command);
     if (argc < 2) return fail(e, ERR_USAGE, "no arguments; see ditto --help");
     if (!named && !strcmp(argv[1], "help")) {

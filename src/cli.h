@@ -7,6 +7,7 @@
 #ifndef CLI_H
 #define CLI_H
 
+#include "media/mp4.h"
 #include "pipeline.h"
 
 #include <stdbool.h>
@@ -18,6 +19,7 @@
 typedef enum Command {
     COMMAND_GENERATE,
     COMMAND_BATCH,
+    COMMAND_DECODE,
     COMMAND_COMPARE,
     COMMAND_AB,
     COMMAND_INSPECT,
@@ -45,6 +47,11 @@ typedef struct Cli {
     const char *model, *prompt, *negative_prompt, *output, *dump, *report, *image;
     int width, height, steps, max_sequence_length; /* 0: the model's default */
     int count;                                     /* 1 .. 100000 */
+    int frames;                                    /* 0: the model's default */
+    double seconds;                                /* < 0: not given */
+    Rate fps;                                      /* num 0: the model's default */
+    Mp4Codec codec;                                /* MP4_AUTO: by the file's suffix */
+    int crf;                                       /* -1: the codec's default */
     uint64_t seed;                                 /* valid when seed_given */
     bool seed_given;                               /* false also for --seed -1: one is drawn */
     double strength;                               /* < 0: not given */
@@ -55,7 +62,7 @@ typedef struct Cli {
     size_t vram;                                   /* bytes; 0: what is free */
     Quality quality;
     const char *families;                          /* NULL: all that the quality has */
-    bool dry_run, no_metadata, overwrite, json, explain, sync, no_graphs;
+    bool dry_run, no_metadata, overwrite, json, explain, sync, no_graphs, taps;
     bool profile, tuned;           /* generate, bench */
     char *tuned_file;              /* of --tuned and --tune: not parsed, main.c finds it; malloc'd */
     int verbosity;                 /* -1 quiet, 0, 1 verbose */

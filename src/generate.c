@@ -3,12 +3,13 @@
  * Easy to get wrong: a drawn seed must be fixed before names and metadata are made, since both carry it. */
 #include "generate.h"
 
+#include "clip.h"
 #include "core/clock.h"
 #include "core/file.h"
 #include "meta.h"
 #include "names.h"
 #include "optimes.h"
-#include "picture.h"
+#include "output.h"
 #include "profile.h"
 #include "progress.h"
 #include "report.h"
@@ -39,6 +40,9 @@ Job generate_job(const Cli *cli) {
         .negative_prompt = cli->negative_prompt,
         .width = cli->width,
         .height = cli->height,
+        .frames = cli->frames,
+        .seconds = cli->seconds < 0 ? 0 : cli->seconds,
+        .fps = cli->fps,
         .steps = cli->steps,
         .image = cli->image,
         .strength = cli->strength < 0 ? 0 : cli->strength,
@@ -57,6 +61,7 @@ Job generate_job(const Cli *cli) {
         .quality = cli->quality,
         .families = cli->families,
         .dump = cli->dump,
+        .taps = cli->taps,
         .inject = cli->inject,
         .inject_count = cli->inject_count,
     };
@@ -66,6 +71,31 @@ Job generate_job(const Cli *cli) {
 static Status flush_results(FILE *out, Error *e) {
     if (fflush(out) || ferror(out))
         return fail(e, ERR_IO, "standard output: cannot write: %s", strerror(errno));
+    return OK;
+}
+
+static OutputOptions output_options(const Run *r) {
+    return (OutputOptions){.codec = r->cli->codec,
+                           .crf = r->cli->crf,
+                           .no_metadata = r->cli->no_metadata,
+                           .overwrite = r->cli->overwrite,
+                           .interrupted = r->interrupted};
+}
+
+static Status make_names(Run *r, Error *e) {
+    const Cli *cli = r->cli;
+    const OutputOptions o = output_options(r);
+    bool clips = pipeline_makes_clips(r->pipeline);
+    NamesWanted wanted = {.title = pipeline_title(r->pipeline),
+                          .seed = r->job.seed,
+                          .count = cli->count,
+                          .of = clips ? NAMES_OF_CLIPS : NAMES_OF_PICTURES,
+                          .frames = r->job.frames,
+                          .suffix = clips && cli->codec == MP4_FFV1 ? ".mkv" : NULL};
+    TRY(names_make(cli->output, &wanted, &r->names, e));
+    TRY(names_check(&r->names, cli->overwrite, e));
+    for (int k = 0; k < r->names.count; k++)
+        TRY(output_check(r->names.path[k], r->names.kind, clips, wanted.title, &r->job, &o, e));
     return OK;
 }
 
@@ -80,6 +110,7 @@ Status generate_check_job(const Job *job, bool overwrite, Error *e) {
     for (int i = 0; i < job->inject_count; i++)
         if (!file_exists(job->inject[i].file))
             return fail(e, ERR_IO, "--inject: %s: no such file: %s", job->inject[i].name, job->inject[i].file);
+    if (job->taps && !job->dump) return fail(e, ERR_USAGE, "--taps: needs --dump DIR to write to");
     if (!job->dump) return OK;
     if (file_exists(job->dump) && !file_is_dir(job->dump))
         return fail(e, ERR_IO, "--dump: %s is not a folder", job->dump);
@@ -96,18 +127,6 @@ Status generate_make_dump(const char *folder, Error *e) {
     if (folder && mkdir(folder, 0777) && errno != EEXIST)
         return fail(e, ERR_IO, "--dump: cannot create %s: %s", folder, strerror(errno));
     return OK;
-}
-
-static Status save(Run *r, const Meta *meta, const char *path, const Media *media, Error *e) {
-    PictureTexts texts;
-    unsigned char *bytes = NULL;
-    size_t size = 0;
-    TRY(picture_texts(meta, media, !r->cli->no_metadata, &texts, e));
-    Status status = picture_encode(media, &texts, &bytes, &size, e);
-    if (status == OK) status = file_write_atomic(path, bytes, size, r->cli->overwrite, e);
-    free(bytes);
-    picture_texts_free(&texts);
-    return status;
 }
 
 static Status report(Run *r, const Meta *meta, const char *path, const Media *media, Error *e) {
@@ -140,6 +159,28 @@ static void on_step(void *user, const char *phase, int done, int total) {
     progress_step(&r->line, phase, done, total);
 }
 
+/* Renders and writes file k; meta's job is its own. */
+static Status make(Run *r, int k, const Meta *meta, Media *media, double *made, Error *e) {
+    bool clip = pipeline_makes_clips(r->pipeline);
+    Progress progress = {on_step, r};
+    Job job = *meta->job;
+    OutputOptions o = output_options(r);
+    OutputLatents latents;
+    TRY(output_latents_open(r->names.path[k], meta, r->cli->overwrite, &latents, e));
+    if (clip) job.keep = &latents.watch;
+    Status status = pipeline_render(r->pipeline, &job, &progress, media, e);
+    progress_clear(&r->line);
+    say_families(r, media, k == 0);
+    if (latents.why[0] && r->cli->verbosity >= 0)
+        fprintf(r->err, "warning: should decoding fail, the latents are lost: %s\n", latents.why);
+    if (status == OK && *r->interrupted) status = fail(e, ERR_INTERRUPTED, "interrupted");
+    *made = clock_now();
+    if (status == OK) status = output_write(&r->names, k, meta, media, &o, e);
+    Error *why = status == OK ? NULL : e;
+    output_latents_settle(output_latents_close(&latents, media, why), why);
+    return status;
+}
+
 static Status one_picture(Run *r, int k, Error *e) {
     Job job = r->job;
     job.seed += (uint64_t)k;
@@ -147,22 +188,20 @@ static Status one_picture(Run *r, int k, Error *e) {
     if (r->names.count > 1) snprintf(label, sizeof label, "%d/%d ", k + 1, r->names.count);
     r->line.label = label;
     r->line.phase[0] = 0;
-    Progress progress = {on_step, r};
     Media media = {0};
-    double start = clock_now();
-    Status status = pipeline_render(r->pipeline, &job, &progress, &media, e);
-    progress_clear(&r->line);
-    say_families(r, &media, k == 0);
-    if (status == ERR_NAN) picture_keep_latents(&media, r->names.path[k], r->cli->overwrite, e);
-    if (status == OK && *r->interrupted) status = fail(e, ERR_INTERRUPTED, "interrupted");
+    double start = clock_now(), made = start;
     Profile profile;
     char profile_line[PROFILE_TEXT] = "";
-    if (status == OK) status = pipeline_profile(r->pipeline, &profile, e);
-    if (status == OK) profile_text(&profile, profile_line);
-    Meta meta = {&job, pipeline_title(r->pipeline), pipeline_device(r->pipeline), pipeline_dtype(r->pipeline),
-                 r->cli->model, profile_line};
-    double made = clock_now();
-    if (status == OK) status = save(r, &meta, r->names.path[k], &media, e);
+    TRY(pipeline_profile(r->pipeline, &profile, e));
+    profile_text(&profile, profile_line);
+    Meta meta = {.job = &job,
+                 .title = pipeline_title(r->pipeline),
+                 .device = pipeline_device(r->pipeline),
+                 .dtype = pipeline_dtype(r->pipeline),
+                 .path = r->cli->model,
+                 .profile = profile_line,
+                 .clip = pipeline_makes_clips(r->pipeline)};
+    Status status = make(r, k, &meta, &media, &made, e);
     r->done[k] = (ReportPicture){.path = r->names.path[k],
                                  .seed = job.seed,
                                  .plan = media.seconds_plan,
@@ -176,9 +215,18 @@ static Status one_picture(Run *r, int k, Error *e) {
                 ": text %.2f s, denoise %.2f s, decode %.2f s, all %.2f s, peak memory %.1f MiB\n",
                 label, job.seed, media.seconds_text, media.seconds_denoise, media.seconds_decode,
                 clock_now() - start, (double)report_host_peak() / 0x1p20);
+    const OutputOptions o = output_options(r);
+    output_describe(r->names.kind, &o, &meta);
     if (status == OK) status = report(r, &meta, r->names.path[k], &media, e);
     media_free(&media);
     return status;
+}
+
+static void say_clip(const Run *r) {
+    char rate[RATE_TEXT], rounded[200];
+    if (!pipeline_makes_clips(r->pipeline)) return;
+    fprintf(r->err, ", %d frames at %s a second", r->job.frames, rate_text(r->job.fps, rate));
+    if (clip_rounded(&r->job, rounded, sizeof rounded)[0]) fprintf(r->err, " (%s)", rounded);
 }
 
 static void say_what(const Run *r) {
@@ -187,6 +235,7 @@ static void say_what(const Run *r) {
     fprintf(r->err, "%s on %s in %s: %dx%d, %d steps", pipeline_title(r->pipeline),
             pipeline_device(r->pipeline), pipeline_dtype(r->pipeline) == F32 ? "f32" : "bf16", j->width,
             j->height, j->steps);
+    say_clip(r);
     if (j->image) fprintf(r->err, ", %d of them run (strength %g)", j->steps - j->first_step, j->strength);
     if (meta_has_guidance(j)) fprintf(r->err, ", guidance %g", j->guidance);
     fprintf(r->err, ", cfg-scale %g, seed %" PRIu64, j->cfg_scale, j->seed);
@@ -221,8 +270,7 @@ static Status write_report(const Run *r, Error *e) {
 static Status run(Run *r, Error *e) {
     const Cli *cli = r->cli;
     TRY(pipeline_resolve(r->pipeline, &r->job, e));
-    TRY(names_make(cli->output, pipeline_title(r->pipeline), r->job.seed, cli->count, &r->names, e));
-    TRY(names_check(&r->names, cli->overwrite, e));
+    TRY(make_names(r, e));
     TRY(generate_check_report(cli, e));
     TRY(generate_check_job(&r->job, cli->overwrite, e));
     if (cli->dry_run) {

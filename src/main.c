@@ -13,6 +13,7 @@
 #include "completion.h"
 #include "core/device_cuda.h"
 #include "core/file.h"
+#include "decode.h"
 #include "generate.h"
 #include "hub.h"
 #include "inspect_model.h"
@@ -30,6 +31,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 static volatile int interrupted; /* lint: allow-static (a signal handler can reach nothing else) */
@@ -139,6 +141,17 @@ static Status batch(Cli *cli, int argc, char **argv, Error *e) {
     return batch_run(cli, &env, stdout, stderr, isatty(2) != 0, &interrupted, e);
 }
 
+static Status decode(const Cli *cli, Error *e) {
+    catch_signals();
+    char *folder = NULL, *recorded = NULL;
+    if (!cli->model) TRY(verify_model(cli->args[0], &recorded, e));
+    Status status = model_folder(cli->model ? cli->model : recorded, &folder, e);
+    if (status == OK) status = decode_run(cli, folder, stdout, stderr, isatty(2) != 0, &interrupted, e);
+    free(recorded);
+    free(folder);
+    return status;
+}
+
 static Status tokens(const Cli *cli, Error *e) {
     if (!cli->model) {
         Tokenizer *t = NULL;
@@ -157,12 +170,20 @@ static Status tokens(const Cli *cli, Error *e) {
     return status;
 }
 
-static Status inspect(const Cli *cli, Error *e) {
+/* A file with a picture's or a film's suffix, or a PNG under any name. */
+static bool is_media(const char *path) {
+    static const char *const SUFFIXES[] = {".png", ".mp4", ".mkv", ".mov", ".webm"};
     FileMap map = {0};
-    bool picture =
-        !file_is_dir(cli->args[0]) && file_map(cli->args[0], &map, NULL) == OK && png_is(map.data, map.size);
+    if (file_is_dir(path) || file_map(path, &map, NULL) != OK) return false;
+    bool media = png_is(map.data, map.size);
     file_unmap(&map);
-    if (picture) return meta_print(cli->args[0], stdout, cli->json, e);
+    const char *suffix = strrchr(path, '.');
+    for (size_t i = 0; suffix && i < sizeof SUFFIXES / sizeof *SUFFIXES; i++) media = media || !strcasecmp(suffix, SUFFIXES[i]);
+    return media;
+}
+
+static Status inspect(const Cli *cli, Error *e) {
+    if (is_media(cli->args[0])) return meta_print(cli->args[0], stdout, cli->json, e);
     const HubEnv env = hub_environment();
     char *path;
     TRY(hub_find(&env, cli->args[0], &path, e)); /* a path, or OWNER/NAME in the local hub cache */
@@ -202,6 +223,7 @@ static Status bench(const Cli *cli, Error *e) {
                             .no_graphs = cli->no_graphs,
                             .width = cli->width,
                             .height = cli->height,
+                            .frames = cli->frames,
                             .runs = cli->runs,
                             .warmup = cli->warmup < 0 ? 2 : cli->warmup,
                             .serve = cli->serve,
@@ -245,7 +267,8 @@ static Status open_model(const Cli *cli, Pipeline **p, Error *e) {
 }
 
 static Job sized_job(const Cli *cli) {
-    return (Job){.prompt = "", .width = cli->width, .height = cli->height, .steps = cli->steps, .seed = cli->seed};
+    return (Job){.prompt = "", .width = cli->width, .height = cli->height, .frames = cli->frames, .steps = cli->steps,
+                 .seed = cli->seed};
 }
 
 static Status sigmas(const Cli *cli, Error *e) {
@@ -277,6 +300,7 @@ static Status dispatch(Cli *cli, int argc, char **argv, Error *e) {
     switch (cli->command) {
     case COMMAND_GENERATE: return generate(cli, e);
     case COMMAND_BATCH: return batch(cli, argc, argv, e);
+    case COMMAND_DECODE: return decode(cli, e);
     case COMMAND_COMPARE: return compare(cli, e);
     case COMMAND_AB: return ab(cli, e);
     case COMMAND_INSPECT: return inspect(cli, e);

@@ -3,8 +3,8 @@
  * At most MEMO_BYTES in MEMO_ENTRIES values; the least recently used leave. Values that were put or found since
  * memo_group() are the group: they stay together as long as memo_full() is asked before more of them are made. Not a disk
  * cache, and never consulted in a dry run.
- * Easy to get wrong: the key must name everything the value depends on (encoder, length, dtype, text); a job that injects
- * stages goes without the memo, since what it injects is in no key. */
+ * Easy to get wrong: the key must name everything the value depends on (encoder, length, dtype, gated families, text); a job
+ * that injects stages goes without the memo, since what it injects is in no key. */
 #ifndef MEMO_H
 #define MEMO_H
 

@@ -4,6 +4,9 @@
 #include "meta.h"
 
 #include "cli.h"
+#include "core/file.h"
+#include "media/av_read.h"
+#include "media/av_texts.h"
 #include "media/png.h"
 #include "profile.h"
 
@@ -113,6 +116,15 @@ static bool add_image(cJSON *o, const Job *j) {
            cJSON_AddNumberToObject(o, "steps_run", j->steps - j->first_step);
 }
 
+/* Frames and rate; what the samples went through on the way into the file. */
+static bool add_clip(cJSON *o, const Meta *m) {
+    char rate[RATE_TEXT];
+    if (!m->clip) return true;
+    return cJSON_AddNumberToObject(o, "frames", m->job->frames) && add_text(o, "fps", rate_text(m->job->fps, rate)) &&
+           (!m->frame || cJSON_AddNumberToObject(o, "frame", m->frame)) && (!m->codec || add_text(o, "codec", m->codec)) &&
+           (!m->codec || m->crf < 0 || cJSON_AddNumberToObject(o, "crf", m->crf));
+}
+
 /* Models without the input resolve to 0, not given. */
 bool meta_has_guidance(const Job *job) { return job->guidance_given || job->guidance > 0; }
 
@@ -126,6 +138,7 @@ char *meta_json(const Meta *m, const char *path, const Media *media) {
     ok = ok && meta_add_seed(o, j->seed) && add_text(o, "rng", "cpu") &&
          cJSON_AddNumberToObject(o, "width", j->width) && cJSON_AddNumberToObject(o, "height", j->height) &&
          cJSON_AddNumberToObject(o, "steps", j->steps);
+    ok = ok && add_clip(o, m);
     ok = ok && add_image(o, j) && (!meta_has_guidance(j) || cJSON_AddNumberToObject(o, "guidance", j->guidance));
     ok = ok && (!(j->cfg_normalization > 0) || cJSON_AddNumberToObject(o, "cfg_normalization", j->cfg_normalization)) &&
          (!j->cfg_truncation_given || cJSON_AddNumberToObject(o, "cfg_truncation", j->cfg_truncation));
@@ -169,6 +182,13 @@ char *meta_parameters(const Meta *m) {
     return n < 0 ? NULL : text;
 }
 
+static void put_text(const char *text, const char *before, const char *after, FILE *out) {
+    fputs(before, out);
+    for (const char *c = text; *c; c++)
+        fputc(*c == '\n' || *c == '\t' || ((unsigned char)*c >= 0x20 && *c != 0x7f) ? *c : '?', out);
+    fputs(after, out);
+}
+
 static Status print_json(const PngTexts *texts, FILE *out, Error *e) {
     cJSON *o = cJSON_CreateObject();
     bool ok = o;
@@ -181,18 +201,38 @@ static Status print_json(const PngTexts *texts, FILE *out, Error *e) {
     return OK;
 }
 
+static void print_texts(const PngTexts *texts, FILE *out) {
+    for (int i = 0; i < texts->count; i++) {
+        put_text(texts->items[i].key, "[", "]\n", out);
+        if (texts->items[i].unreadable) fprintf(out, "(compressed; not read)");
+        put_text(texts->items[i].text, "", "\n", out);
+    }
+}
+
+static Status print_video(const char *path, FILE *out, Error *e) {
+    AvReader *r;
+    char rate[RATE_TEXT];
+    TRY(av_read_open(path, false, &r, e));
+    const AvInfo *i = av_read_info(r);
+    fprintf(out, "# %s, %s %s, %dx%d, ", i->container, i->codec, i->format, i->width, i->height);
+    if (i->told) fprintf(out, "%" PRId64 " frames, ", i->told);
+    fprintf(out, "%s a second; range, matrix, primaries, transfer: %s\n", i->rate.num ? rate_text(i->rate, rate) : "?",
+            i->colours);
+    av_read_close(r);
+    return OK;
+}
+
 Status meta_print(const char *path, FILE *out, bool json, Error *e) {
     PngTexts texts = {0};
-    Status status = png_read_texts(path, &texts, e);
+    FileMap map;
+    TRY(file_map(path, &map, e));
+    bool png = png_is(map.data, map.size);
+    file_unmap(&map);
+    Status status = png ? png_read_texts(path, &texts, e) : av_texts_read(path, &texts, e);
     if (status == OK && json) status = print_json(&texts, out, e);
-    for (int i = 0; status == OK && !json && i < texts.count; i++) {
-        fprintf(out, "[%s]\n", texts.items[i].key);
-        if (texts.items[i].unreadable) fprintf(out, "(compressed; not read)");
-        for (const char *c = texts.items[i].text; *c; c++)
-            fputc(*c == '\n' || *c == '\t' || ((unsigned char)*c >= 0x20 && *c != 0x7f) ? *c : '?', out);
-        fputc('\n', out);
-    }
+    else if (status == OK) print_texts(&texts, out);
     if (status == OK && !json && !texts.count) fprintf(out, "# %s carries no texts\n", path);
+    if (status == OK && !json && !png) status = print_video(path, out, e);
     png_texts_free(&texts);
     return status;
 }

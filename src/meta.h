@@ -1,4 +1,4 @@
-/* meta.h - the text that travels inside a PNG: what was asked for, resolved, so that the picture can be made again.
+/* meta.h - the text that travels inside a PNG or a video file: what was asked for, resolved, so that it can be made again.
  *
  * Two forms. "ditto": one JSON object with every parameter that touches the pixels. "parameters": the convention of the
  * common web UIs (prompt, "Negative prompt: ...", then "Steps: 28, Sampler: Euler, ..."), which their readers parse.
@@ -17,6 +17,10 @@ typedef struct Meta {
     DType dtype;
     const char *path;    /* what -m was; NULL: not told; an absolute path is not told either */
     const char *profile; /* profile_text(); NULL: not told */
+    bool clip;           /* tell frames and their rate */
+    int frame;           /* of a PNG that is one frame of a clip, counted from 1; 0: it is not */
+    const char *codec;   /* of a video file, with its crf (-1: none); NULL: another file */
+    int crf;
 } Meta;
 
 /* malloc'd JSON object on one line; with media, it names the mounted families; with path, it begins with "path", counts the
@@ -33,8 +37,9 @@ bool meta_add_seed(struct cJSON *o, uint64_t seed);
 /* Whether the model of this resolved job takes distilled guidance. */
 bool meta_has_guidance(const Job *job);
 
-/* What a PNG carries, for `ditto inspect`: each text under its key in brackets, or one JSON object of key and text.
- * Control characters of foreign files do not reach the terminal. ERR_IO when the file is damaged. */
+/* What a PNG or a video file carries, for `ditto inspect`: each text under its key in brackets, or one JSON object of key and
+ * text. Of a video also a line about its
+ * stream. Control characters of foreign files do not reach the terminal. ERR_IO when the file is damaged. */
 Status meta_print(const char *path, FILE *out, bool json, Error *e);
 
 #endif

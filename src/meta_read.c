@@ -3,19 +3,46 @@
  * is asked for. Texts come from a file: they are quoted before they are shown. */
 #include "meta_read.h"
 
+#include "core/safetensors.h"
+#include "media/av_read.h"
+#include "media/av_texts.h"
+
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 void meta_read_close(MetaRecord *r) {
     json_free(r->json);
     png_texts_free(&r->texts);
 }
 
+/* Only what ditto's own writer puts there: a text under its key. */
+static Status latents_texts(const char *path, PngTexts *out, Error *e) {
+    Safetensors file;
+    TRY(safetensors_open(path, &file, e));
+    const char *text = cJSON_GetStringValue(json_get(file.metadata, PNG_DITTO_KEY));
+    Status status = text ? png_texts_add(out, PNG_DITTO_KEY, text, path, e) : OK;
+    safetensors_close(&file);
+    return status;
+}
+
+/* By content where it says what it is, else by name: a file that is none of these is libav's to refuse. */
+static Status read_texts(const char *path, PngTexts *out, Error *e) {
+    FileMap map;
+    TRY(file_map(path, &map, e));
+    bool png = png_is(map.data, map.size);
+    file_unmap(&map);
+    const char *suffix = strrchr(path, '.');
+    if (suffix && !strcasecmp(suffix, ".safetensors")) return latents_texts(path, out, e);
+    return png || !av_read_available() || (suffix && !strcasecmp(suffix, ".png")) ? png_read_texts(path, out, e)
+                                                                                   : av_texts_read(path, out, e);
+}
+
 Status meta_read_open(const char *path, MetaRecord *r, Error *e) {
     *r = (MetaRecord){.path = path};
-    TRY(png_read_texts(path, &r->texts, e));
+    TRY(read_texts(path, &r->texts, e));
     const char *text = png_texts_get(&r->texts, PNG_DITTO_KEY);
     if (!text) return fail(e, ERR_USAGE, "%s: carries no parameters of ditto's", path);
     TRY(json_parse(text, strlen(text), path, &r->json, e));
@@ -36,7 +63,8 @@ static Status check_keys(const MetaRecord *r, Error *e) {
     /* clang-format off */
     static const char *const KNOWN[] = {
         "ditto", "model", "model_path", "prompt", "negative_prompt", "seed", "rng", "width", "height", "steps", "image",
-        "image_sha256", "strength", "steps_run", "guidance", "cfg_normalization", "cfg_truncation", "cfg_scale",
+        "frames", "fps", "frame", "codec", "crf", "image_sha256", "strength", "steps_run", "guidance", "cfg_normalization",
+        "cfg_truncation", "cfg_scale",
         "max_sequence_length", "device", "dtype", "profile", "build", "quality", "families"};
     /* clang-format on */
     for (const Json *j = r->json->child; j; j = j->next) {
@@ -99,12 +127,35 @@ static Status read_families(MetaRecord *r, Error *e) {
     return OK;
 }
 
+static Status read_clip(MetaRecord *r, Error *e) {
+    const char *rate = NULL;
+    TRY(json_string(r->json, "fps", &rate, r->path, e));
+    r->crf = -1;
+    r->clip = rate != NULL;
+    if (!r->clip) return OK;
+    TRY(read_int(r, "frames", &r->job.frames, e));
+    if (!rate_parse(rate, &r->job.fps)) return fail(e, ERR_USAGE, "%s: fps: expected a rate such as 24 or 24000/1001", r->path);
+    int64_t frame = 0, crf = -1;
+    TRY(json_int(r->json, "frame", &frame, r->path, e));
+    TRY(json_int(r->json, "crf", &crf, r->path, e));
+    if (frame < 0 || frame > r->job.frames || crf < -1 || crf > 1000)
+        return fail(e, ERR_USAGE, "%s: frame or crf is out of range", r->path);
+    r->frame = (int)frame, r->crf = (int)crf;
+    return json_string(r->json, "codec", &r->codec, r->path, e);
+}
+
 /* The picture that it began from is named in the record, but lies with the user. */
 static Status read_image(MetaRecord *r, const char *image, Error *e) {
     const char *name = NULL;
     TRY(json_string(r->json, "image", &name, r->path, e));
     if (!name && image) return fail(e, ERR_USAGE, "--image: %s began from no picture", r->path);
     if (!name) return OK;
+    if (r->finished) {
+        r->job.image = name;
+        TRY(read_int(r, "steps_run", &r->steps_run, e));
+        TRY(json_string(r->json, "image_sha256", &r->image_sha256, r->path, e));
+        return read_real(r, "strength", &r->job.strength, &r->job.strength_given, e);
+    }
     if (!image) {
         char *word = quoted(name);
         Status status = fail(e, ERR_USAGE, "%s: began from the picture %s: give it with -i", r->path, word ? word : "?");
@@ -129,6 +180,7 @@ Status meta_read_job(MetaRecord *r, const char *image, Error *e) {
     TRY(read_int(r, "width", &j->width, e));
     TRY(read_int(r, "height", &j->height, e));
     TRY(read_int(r, "steps", &j->steps, e));
+    TRY(read_clip(r, e));
     TRY(read_int(r, "max_sequence_length", &j->max_sequence_length, e));
     TRY(read_real(r, "guidance", &j->guidance, &j->guidance_given, e));
     TRY(read_real(r, "cfg_scale", &j->cfg_scale, &j->cfg_scale_given, e));
@@ -147,4 +199,9 @@ Status meta_read_job(MetaRecord *r, const char *image, Error *e) {
     TRY(read_families(r, e));
     j->families = r->families;
     return OK;
+}
+
+Status meta_read_finished(MetaRecord *r, Error *e) {
+    r->finished = true;
+    return meta_read_job(r, NULL, e);
 }

@@ -102,6 +102,11 @@ void model_unmount(Model *m, bool decoding) {
         if (m->part[i].decodes == decoding) fusion_unmount_all(&m->part[i].fusion);
 }
 
+void model_decoded(const Exec *x, const Run *run, int done, int total) {
+    if (x->dry || !run->progress || !run->progress->step || done <= 0 || done >= total) return;
+    run->progress->step(run->progress->user, "decode", done, total);
+}
+
 void model_tokens_free(Tokens *t) {
     for (int i = 0; i < t->rows; i++) {
         free(t->row[i].ids);

@@ -8,12 +8,14 @@
 #ifndef MODEL_H
 #define MODEL_H
 
+#include "clip.h"
 #include "core/json.h"
 #include "fusion.h"
 #include "memo.h"
 #include "ops.h"
 #include "pipeline.h"
 #include "sched.h"
+#include "sched_dpm.h"
 #include "stages.h"
 
 enum { MODEL_MAX_PARTS = 8, MODEL_MAX_ENCODERS = 2 };
@@ -59,13 +61,14 @@ typedef struct Tokens {
 
 void model_tokens_free(Tokens *t);
 
-/* Values that change between steps, F32 [1] each, in one device buffer. */
+/* Values that change between steps, F32 [1] each unless said, in one device buffer. */
 typedef struct StepParams {
     Tensor all; /* F32 [STEP_PARAMS] */
     Tensor t, guidance, dt, cfg_scale;
+    Tensor dpm; /* F32 [DPM_COEFFICIENTS], for models whose schedule is a DPM-Solver's */
     int step; /* on the host: which kind of step runs (a truncated guidance), never a value of it */
 } StepParams;
-enum { STEP_T, STEP_GUIDANCE, STEP_DT, STEP_CFG_SCALE, STEP_PARAMS };
+enum { STEP_T, STEP_GUIDANCE, STEP_DT, STEP_CFG_SCALE, STEP_DPM, STEP_PARAMS = STEP_DPM + DPM_COEFFICIENTS };
 
 /* What the job's quality wants mounted: bit i is families[i]. */
 typedef struct FamilySet {
@@ -73,6 +76,14 @@ typedef struct FamilySet {
     int count;
     uint32_t wanted;
 } FamilySet;
+
+/* Bits of the wanted families that give other numbers than the reference: what a remembered value's key must name. */
+static inline uint32_t model_bounded(const FamilySet *set) {
+    uint32_t bits = 0;
+    for (int i = 0; set && i < set->count; i++)
+        if (set->families[i].promise == BOUNDED) bits |= set->wanted & 1u << i;
+    return bits;
+}
 
 /* The job in hand, as a model's stages see it. tokens[1] is the negative prompt's, rows 0 without CFG. */
 typedef struct Run {
@@ -87,6 +98,8 @@ typedef struct Run {
     const FamilySet *families; /* NULL: what is mounted stays */
     const Exec *device_exec;   /* for probes; not dry */
     struct Graphs *graphs;     /* of the steps (graph.h); NULL: every step runs call by call */
+    const Progress *progress;  /* NULL: nobody looks. A decoder of several chunks may say model_decoded() after each */
+    int thrift;                /* 0, or which of the model's ways to save memory (ModelOps.thrifts) the plan needs */
 } Run;
 
 struct ModelOps {
@@ -95,6 +108,12 @@ struct ModelOps {
     const char *cfg_formula, *cfg_off; /* for --dry-run: guidance as the model means it, and when it is off */
     bool cpu_only;                     /* its ops have no CUDA variants yet */
     bool takes_image;                  /* jobs may begin from an image */
+    /* Decodes that need less memory, Run.thrift 1 to thrifts, each less than the one before; the plan takes the first that
+     * fits. 0: there are none. */
+    int thrifts;
+    /* Not NULL: the model makes clips, and these; job->frames, seconds and fps are resolved by it before resolve() runs.
+     * NULL: it makes pictures, job->frames is 1. */
+    void (*clip)(const Model *m, ClipRule *out);
     /* folder: the model's; configs, tokenizers and weight headers are read, binds made. */
     Status (*open)(const char *folder, const Json *index, DType dtype, Model **out, Error *e);
     void (*close)(Model *m);
@@ -107,22 +126,26 @@ struct ModelOps {
     /* Text encoders alone: what encode() will ask the memo for is then there. Takes no more of the arenas than encode(). rows:
      * equal for texts with which a step makes the same calls. */
     Status (*texts)(Model *m, Exec *x, const Run *run, int64_t *rows);
-    /* Draws the noise, or noises run->image; latents stay in the work arena. latent_shape: as stage files show them. */
+    /* Draws the noise, or noises run->image; latents stay in the work arena. latent_shape: as stage files show them, with the
+     * same elements in the same order. Without run->image it runs without encode() too, for latents that come from a file. */
     Status (*noise)(Model *m, Exec *x, const Run *run, Tensor *latents, int *rank, int64_t latent_shape[5]);
     /* Before a step's velocity, and never part of a captured one: prepares what differs from step to step beside params.
      * NULL: nothing does. */
     Status (*begin)(Model *m, Exec *x, const Run *run, int step);
-    /* params for step i (host), in the order of the STEP_ names. */
+    /* params for step i (host), in the order of the STEP_ names; 0 where the model sets nothing. */
     void (*params)(const Model *m, const Run *run, int step, float params[STEP_PARAMS]);
     /* Called more than once a step, and run once (graph.h): it may leave nothing behind but velocity. What is to be
      * replayed must not touch the host. */
     Status (*velocity)(Model *m, Exec *x, const Run *run, const StepParams *p, Tensor latents, Tensor velocity);
     Status (*advance)(Model *m, Exec *x, const StepParams *p, Tensor latents, Tensor velocity);
-    /* rgb U8 [height, width, 3]. */
+    /* rgb U8 [height, width, 3]; of a model with clips [frames, height, width, 3]. */
     Status (*decode)(Model *m, Exec *x, const Run *run, Tensor latents, Tensor rgb);
 };
 
 extern const ModelOps MODEL_FLUX, MODEL_ZIMAGE;
+
+/* For --progress of a long decode: done of total chunks are decoded. 0 and total are said by the job itself. */
+void model_decoded(const Exec *x, const Run *run, int done, int total);
 
 /* model_index.json names a class for each component: the ones that are implemented here, other NULL or a second name. */
 typedef struct ModelClass { const char *component, *name, *other; } ModelClass;

@@ -15,7 +15,11 @@
 
 enum { TITLE_MAX = 100 }; /* bytes of the title in a file name */
 
-static const char SUFFIX[] = ".png";
+typedef struct Suffix {
+    const char *text;
+    NamesKind kind;
+} Suffix;
+static const Suffix SUFFIXES[] = {{".png", NAMES_PNG}, {".mp4", NAMES_MP4}, {".mkv", NAMES_MKV}};
 
 static const char *last_part(const char *path) {
     const char *slash = strrchr(path, '/');
@@ -50,8 +54,8 @@ static char *join_number(const char *left, size_t left_size, const char *number,
     return out;
 }
 
-static char *title_name(const char *title, uint64_t seed) {
-    char text[TITLE_MAX + 32];
+static char *title_name(const char *title, uint64_t seed, const char *suffix) {
+    char text[TITLE_MAX + 40];
     size_t n = 0;
     for (const char *c = title; *c && n < TITLE_MAX; c++) {
         unsigned char b = (unsigned char)*c;
@@ -65,17 +69,38 @@ static char *title_name(const char *title, uint64_t seed) {
         text[0] = '_';
         n++;
     }
-    snprintf(text + n, sizeof text - n, "-%llu.png", (unsigned long long)seed);
+    snprintf(text + n, sizeof text - n, "-%llu%s", (unsigned long long)seed, suffix);
     return strdup(text);
 }
 
-static Status check_suffix(const char *output, Error *e) {
-    const char *name = last_part(output), *dot = strrchr(name, '.');
+static bool has_counter(const char *output) {
+    size_t size = 0;
+    int digits = 0;
+    return find_counter(last_part(output), &size, &digits) != NULL;
+}
+
+/* What the suffix of a given name says, held against what is made. */
+static Status read_suffix(const char *output, const NamesWanted *w, NamesKind *kind, Error *e) {
+    const char *name = last_part(output), *dot = strrchr(name, '.'), *expected = ".png";
+    if (w->of != NAMES_OF_PICTURES) expected = ".mp4, .mkv or .png";
     if (!dot || dot == name)
-        return fail(e, ERR_USAGE, "--output: %s has no .png suffix (a folder must exist or end with a slash)",
-                    output);
-    if (strcasecmp(dot, SUFFIX))
-        return fail(e, ERR_USAGE, "--output: %s ends with %s, expected .png", output, dot);
+        return fail(e, ERR_USAGE, "--output: %s has no %s suffix (a folder must exist or end with a slash)", output, expected);
+    const Suffix *found = NULL;
+    for (size_t i = 0; i < sizeof SUFFIXES / sizeof *SUFFIXES; i++)
+        if (!strcasecmp(dot, SUFFIXES[i].text)) found = &SUFFIXES[i];
+    if (!found) return fail(e, ERR_USAGE, "--output: %s ends with %s, expected %s", output, dot, expected);
+    if (w->of == NAMES_OF_PICTURES && found->kind != NAMES_PNG)
+        return fail(e, ERR_USAGE, "--output: %s ends with %s, expected .png: %s makes pictures, no clips", output, dot,
+                    w->title);
+    *kind = found->kind;
+    if (w->of != NAMES_OF_CLIPS || found->kind != NAMES_PNG || (w->frames == 1 && !has_counter(output))) return OK;
+    *kind = NAMES_FRAMES;
+    if (!has_counter(output))
+        return fail(e, ERR_USAGE,
+                    "--output: %s: %s makes clips: expected .mp4, .mkv, or a counter for the frames, such as %%04d.png", output,
+                    w->title);
+    if (w->count > 1)
+        return fail(e, ERR_USAGE, "--output: %s counts the frames of one clip, but --count is %d", output, w->count);
     return OK;
 }
 
@@ -89,40 +114,47 @@ char *names_number(const char *output, int number) {
     return join_number(output, (size_t)(counter - output), text, counter + size);
 }
 
-static char *one_name(const char *output, const char *title, uint64_t seed, int number, int count) {
+static char *one_name(const char *output, const NamesWanted *w, const char *suffix, bool frames, int number) {
     char text[24];
-    size_t size = 0, length = output ? strlen(output) : 0;
-    int digits = 0;
+    size_t length = output ? strlen(output) : 0;
     if (!output || output[length - 1] == '/' || file_is_dir(output)) {
-        char *name = title_name(title, seed);
+        char *name = title_name(w->title, w->seed + (uint64_t)(number - 1), suffix);
         char *path = name ? file_join(output ? output : ".", name) : NULL;
         free(name);
         return path;
     }
-    if (count == 1 || find_counter(last_part(output), &size, &digits)) return names_number(output, number);
+    if (frames) return strdup(output);
+    if (w->count == 1 || has_counter(output)) return names_number(output, number);
     const char *dot = strrchr(output, '.');
     snprintf(text, sizeof text, "-%d", number);
     return join_number(output, (size_t)(dot - output), text, dot);
 }
 
-Status names_make(const char *output, const char *title, uint64_t seed, int count, Names *out, Error *e) {
-    *out = (Names){0};
+static Status check_counters(const char *output, Error *e) {
+    size_t size = 0;
+    int digits = 0;
+    const char *counter = find_counter(last_part(output), &size, &digits);
+    if (!counter || !find_counter(counter + size, &size, &digits)) return OK;
+    return fail(e, ERR_USAGE, "--output: %s holds two counters, expected at most one %%d or %%03d", output);
+}
+
+Status names_make(const char *output, const NamesWanted *w, Names *out, Error *e) {
+    *out = (Names){.frames = 1};
     if (output && !output[0]) return fail(e, ERR_USAGE, "--output: the name is empty");
     bool folder = !output || output[strlen(output) - 1] == '/' || file_is_dir(output);
+    const char *suffix = w->suffix ? w->suffix : w->of == NAMES_OF_CLIPS ? ".mp4" : ".png";
+    for (size_t i = 0; i < sizeof SUFFIXES / sizeof *SUFFIXES; i++)
+        if (!strcmp(suffix, SUFFIXES[i].text)) out->kind = SUFFIXES[i].kind;
     if (!folder) {
-        TRY(check_suffix(output, e));
-        size_t size = 0;
-        int digits = 0;
-        const char *counter = find_counter(last_part(output), &size, &digits);
-        if (counter && find_counter(counter + size, &size, &digits))
-            return fail(e, ERR_USAGE, "--output: %s holds two counters, expected at most one %%d or %%03d",
-                        output);
+        TRY(read_suffix(output, w, &out->kind, e));
+        TRY(check_counters(output, e));
     }
-    out->path = calloc((size_t)count, sizeof *out->path);
-    if (!out->path) return fail(e, ERR_MEMORY, "--output: out of memory for %d names", count);
-    for (int i = 0; i < count; i++) {
-        out->path[i] = one_name(output, title, seed + (uint64_t)i, i + 1, count);
-        if (!out->path[i]) return fail(e, ERR_MEMORY, "--output: out of memory for %d names", count);
+    if (out->kind == NAMES_FRAMES) out->frames = w->frames;
+    out->path = calloc((size_t)w->count, sizeof *out->path);
+    if (!out->path) return fail(e, ERR_MEMORY, "--output: out of memory for %d names", w->count);
+    for (int i = 0; i < w->count; i++) {
+        out->path[i] = one_name(output, w, suffix, out->kind == NAMES_FRAMES, i + 1);
+        if (!out->path[i]) return fail(e, ERR_MEMORY, "--output: out of memory for %d names", w->count);
         out->count++;
     }
     return OK;
@@ -161,16 +193,32 @@ static Status probe(const char *path, Error *e) {
     return OK;
 }
 
+static Status check_one(const char *path, bool overwrite, Error *e) {
+    struct stat st;
+    if (lstat(path, &st)) return OK;
+    if (S_ISDIR(st.st_mode)) return fail(e, ERR_IO, "%s: is a folder, expected a file name", path);
+    return overwrite ? OK : fail(e, ERR_USAGE, "%s: exists; give -y to overwrite", path);
+}
+
+/* All files of a clip of frames. */
+static Status check_frames(const Names *names, bool overwrite, Error *e) {
+    Status status = OK;
+    for (int i = 1; status == OK && i <= names->frames; i++) {
+        char *path = names_number(names->path[0], i);
+        status = path ? check_one(path, overwrite, e) : fail(e, ERR_MEMORY, "--output: out of memory");
+        if (status == OK && i == names->frames) status = probe(path, e);
+        free(path);
+    }
+    return status;
+}
+
 Status names_check(const Names *names, bool overwrite, Error *e) {
     const char *longest = NULL;
     for (int i = 0; i < names->count; i++) {
         const char *path = names->path[i];
-        struct stat st;
         if (!i) TRY(check_folder(path, e));
-        if (!lstat(path, &st)) {
-            if (S_ISDIR(st.st_mode)) return fail(e, ERR_IO, "%s: is a folder, expected a file name", path);
-            if (!overwrite) return fail(e, ERR_USAGE, "%s: exists; give -y to overwrite", path);
-        }
+        if (names->kind == NAMES_FRAMES) return check_frames(names, overwrite, e);
+        TRY(check_one(path, overwrite, e));
         if (!longest || strlen(path) > strlen(longest)) longest = path;
     }
     return longest ? probe(longest, e) : OK;

@@ -45,13 +45,14 @@ extern "C" {
     X(residual_norm, ResidualNorm, 1, 4, 0, 1, EXACT)                                                    \
     X(qk_norm_rope_head, QkNormRopeHead, 2, 6, 0, 3, EXACT)                                              \
     X(attention, Attention, 1, 3, 0, 2, BOUNDED)                                                         \
-    X(attention_eager, AttentionEager, 1, 4, 0, 2, BOUNDED)                                              \
+    X(attention_eager, AttentionEager, 1, 4, 0, 4, BOUNDED)                                              \
     X(time_embed, TimeEmbed, 1, 1, 0, 1, EXACT)                                                          \
     X(cfg_combine, CfgCombine, 1, 3, 0, 0, EXACT)                                                        \
     X(cfg_extrapolate, CfgCombine, 1, 3, 0, 0, EXACT)                                                    \
     X(norm_limit, NormLimit, 1, 2, 0, 1, BOUNDED)                                                        \
     X(negate, Negate, 1, 1, 0, 0, EXACT)                                                                 \
     X(euler_step, EulerStep, 1, 3, 0, 0, EXACT)                                                          \
+    X(dpm_step, DpmStep, 2, 4, 0, 0, EXACT)                                                              \
     X(affine, Affine, 1, 1, 0, 2, EXACT)                                                                 \
     X(chan_affine, ChanAffine, 1, 3, 0, 1, EXACT)                                                        \
     X(kl_sample, KlSample, 1, 3, 0, 2, EXACT)                                                            \

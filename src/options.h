@@ -27,6 +27,8 @@ typedef enum Kind {
     KIND_INJECT,
     KIND_SHARD,   /* int shard, shards */
     KIND_SET,     /* const char *, options; may be empty and look like one */
+    KIND_RATE,
+    KIND_CODEC,
     KIND_SHAPE,  /* 1 to 5 extents of at least 1 with commas between */
     KIND_HELP,
     KIND_VERSION,

@@ -2,7 +2,6 @@
 #include "picture.h"
 
 #include "media/png.h"
-#include "stages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,24 +21,15 @@ void picture_texts_free(PictureTexts *t) {
     *t = (PictureTexts){0};
 }
 
-Status picture_encode(const Media *media, const PictureTexts *texts, unsigned char **bytes, size_t *size,
-                      Error *e) {
+Status picture_encode(const Media *media, const PictureTexts *texts, const Mp4Options *video, unsigned char **bytes,
+                      size_t *size, Error *e) {
+    if (video) {
+        const Mp4Clip clip = {media->rgb, media->width, media->height, media->frames, media->fps};
+        Mp4Options o = *video;
+        o.comment = texts->json;
+        return mp4_encode(&clip, &o, bytes, size, e);
+    }
     PngText list[] = {{.key = "parameters", .text = texts->parameters},
                       {.key = PNG_DITTO_KEY, .text = texts->json}};
     return png_encode(media->rgb, media->width, media->height, list, texts->json ? 2 : 0, bytes, size, e);
-}
-
-void picture_keep_latents(const Media *media, const char *path, bool overwrite, Error *e) {
-    char *name = NULL;
-    const char *suffix = strrchr(path, '.');
-    if (!media->latents || asprintf(&name, "%.*s.latents.safetensors", (int)(suffix - path), path) < 0)
-        return;
-    Error why = {0};
-    size_t used = strlen(e->text);
-    Status status = stages_write_file(name, "latents", media->latents_dtype, media->latents_rank,
-                                      media->latents_shape, media->latents, overwrite, &why);
-    snprintf(e->text + used, sizeof e->text - used,
-             status == OK ? "; the last good latents are in %s" : "; latents not kept: %s",
-             status == OK ? name : why.text);
-    free(name);
 }

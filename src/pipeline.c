@@ -5,6 +5,7 @@
  * enough, since every run starts at mark 0. */
 #include "pipeline.h"
 
+#include "clip.h"
 #include "core/clock.h"
 #include "core/device_cuda.h"
 #include "core/file.h"
@@ -165,6 +166,7 @@ Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e) {
 }
 
 const char *pipeline_title(const Pipeline *p) { return p->title; }
+bool pipeline_makes_clips(const Pipeline *p) { return p->model->ops->clip != NULL; }
 const char *pipeline_device(const Pipeline *p) { return p->device->name; }
 DType pipeline_dtype(const Pipeline *p) { return p->model->dtype; }
 Status pipeline_profile(const Pipeline *p, Profile *out, Error *e) {
@@ -202,9 +204,14 @@ Status pipeline_resolve(const Pipeline *p, Job *job, Error *e) {
     uint32_t wanted;
     TRY(fusion_choose(p->families, p->family_count, job->quality == QUALITY_HIGH, job->families, &wanted, e));
     job->first_step = 0;
+    if (job->image && job->decode_only) return fail(e, ERR_USAGE, "--image: these latents are finished");
     if (job->image) TRY(resolve_image(p, job, e));
     else if (job->strength_given) return fail(e, ERR_USAGE, "--strength: says how far to go from an image: give --image FILE");
-    TRY(p->model->ops->resolve(p->model, job, e));
+    ClipRule clip;
+    const ModelOps *ops = p->model->ops;
+    if (ops->clip) ops->clip(p->model, &clip);
+    TRY(clip_resolve(ops->clip ? &clip : NULL, ops->pipeline_class, job, e));
+    TRY(ops->resolve(p->model, job, e));
     return job->image ? resolve_strength(job, e) : OK;
 }
 
@@ -271,7 +278,7 @@ static Status prepare(Pipeline *p, const Job *job, Stages *stages, Prepared *r, 
     TRY(m->ops->schedule(m, job, &r->schedule, e));
     TRY(stages_host(stages, "sigmas", F32, 1, (int64_t[]){job->steps + 1}, r->schedule.sigmas, e));
     TRY(stages_host(stages, "timesteps", F32, 1, (int64_t[]){job->steps}, r->schedule.timesteps, e));
-    for (int i = 0; i < (r->run.cfg ? 2 : 1); i++) {
+    for (int i = 0; i < (job->decode_only ? 0 : r->run.cfg ? 2 : 1); i++) {
         TRY(m->ops->tokenize(m, r->text[i], job, &r->tokens[i], e));
         for (int k = 0; k < r->tokens[i].rows; k++) {
             TokenRow *row = &r->tokens[i].row[k];
@@ -381,6 +388,7 @@ Status pipeline_describe(Pipeline *p, const Job *job, FILE *out, Error *e) {
         fprintf(out, "model          %s (%s), %s on %s\n", pipeline_title(p), p->folder, dtype_name(m->dtype), p->device->name);
         fprintf(out, "picture        %d x %d, %d steps, seed %llu\n", job->width, job->height, job->steps,
                 (unsigned long long)job->seed);
+        if (m->ops->clip) clip_describe(job, out);
         if (job->image)
             fprintf(out, "image          %s, %d x %d; strength %g: %d of %d steps run\n", job->image, job->image_width,
                     job->image_height, job->strength, job->steps - job->first_step, job->steps);
@@ -436,6 +444,11 @@ static Status write_meta(Pipeline *p, const Job *job, Stages *stages, Error *e) 
     cJSON_AddNumberToObject(j, "width", job->width);
     cJSON_AddNumberToObject(j, "height", job->height);
     cJSON_AddNumberToObject(j, "steps", job->steps);
+    if (p->model->ops->clip) {
+        char rate[RATE_TEXT];
+        cJSON_AddNumberToObject(j, "frames", job->frames);
+        cJSON_AddStringToObject(j, "fps", rate_text(job->fps, rate));
+    }
     if (job->image) {
         cJSON_AddStringToObject(j, "image_sha256", job->image_sha256);
         cJSON_AddNumberToObject(j, "strength", job->strength);
@@ -508,13 +521,14 @@ static Status render(Pipeline *p, const Job *job, Stages *stages, Prepared *r, c
     TRY(write_meta(p, job, stages, e));
     TRY(make_plan(p, r, &p->plan, e));
     TRY(plan_check(&p->plan, e));
+    r->run.thrift = p->plan.thrift, r->run.progress = progress;
     TRY(carry_out(p, &p->plan, true, e));
     p->planned = true;
     if (p->cuda) prepare_plans(p, r);
     out->seconds_plan = clock_now() - start;
     Exec x = {.device = p->device, .work = &p->work, .scratch = &p->scratch, .error = e, .unary = &p->unary, .cuda = p->cuda,
               .sync = p->sync, .first = &p->gate.base, .timer = p->timer, .interrupted = p->interrupted};
-    TRY(job_run(p->model, &x, &r->run, progress, out));
+    TRY(job_run(p->model, &x, &r->run, out));
     return stages_check_used(stages, e);
 }
 

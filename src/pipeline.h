@@ -10,6 +10,7 @@
 
 #include "core/status.h"
 #include "core/tensor.h"
+#include "media/rate.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -49,6 +50,9 @@ typedef struct Job {
     const char *prompt;          /* UTF-8; "" allowed */
     const char *negative_prompt; /* NULL: none */
     int width, height;           /* 0: the model's default; multiples of 16 */
+    int frames;                  /* 0: the model's default. After pipeline_resolve: 1 where the model makes pictures */
+    double seconds;              /* instead of frames: the nearest number of them that the model makes; 0: not given */
+    Rate fps;                    /* num 0: the model's default; where it makes pictures it stays so */
     int steps;                   /* 0: default */
     const char *image;           /* PNG or JPEG to begin from; NULL: noise alone */
     double strength;             /* share of the steps that run on the image, 0 to 1; default 0.6 */
@@ -71,10 +75,13 @@ typedef struct Job {
     Quality quality;
     const char *families;        /* NULL or "all", "none", or names with commas between */
     const char *dump;            /* folder or NULL */
+    bool taps;                   /* the decoder's inner tensors go there too */
     const Inject *inject;
     int inject_count;
     const StageWatch *watch;     /* NULL: nobody */
     bool fresh;                  /* uses nothing that earlier jobs left, and leaves nothing: text embeddings */
+    const StageWatch *keep;      /* sees the stage "latents" alone, before it is decoded; NULL: nobody */
+    bool decode_only;            /* the stage "latents" is injected: neither text encoders nor steps run. No image then */
 } Job;
 
 typedef struct Progress {
@@ -96,10 +103,12 @@ typedef struct FamilyUse {
     char why[400];         /* one line when it was not mounted */
 } FamilyUse;
 
-/* What was made; rgb is malloc'd [height][width][3]. */
+/* What was made; rgb is malloc'd [frames][height][width][3]. */
 typedef struct Media {
     uint8_t *rgb;
     int width, height;
+    int frames; /* 1: a picture */
+    Rate fps;   /* num 0: a picture */
     double seconds_plan, seconds_text, seconds_denoise, seconds_decode; /* plan: tokens, plan, room for it */
     Dispatch *dispatch;    /* malloc'd, in the order of parts and ops */
     int dispatches;
@@ -107,8 +116,9 @@ typedef struct Media {
     int families;
     char warning[400];     /* a family that failed its first check in this job; "": none */
     char no_replay[400];   /* steps could not be captured in this job, and why; "": none */
-    /* The last finite latents when decoding or a step failed with ERR_NAN, malloc'd; else NULL. */
+    /* The last finite latents when decoding or a step failed with ERR_NAN, malloc'd; else NULL. Shape as stage files have it. */
     void *latents;
+    bool latents_finished; /* all steps have run: decoding failed */
     DType latents_dtype;
     int latents_rank;
     int64_t latents_shape[TENSOR_MAX_RANK];
@@ -140,6 +150,9 @@ PipelineFacts pipeline_facts(const Pipeline *p);
 
 /* Writes the products that opening with `tune` has found since. */
 Status pipeline_save_tuned(const Pipeline *p, Error *e);
+
+/* What there is to know of the model before a job. */
+bool pipeline_makes_clips(const Pipeline *p);
 
 /* Fills defaults into *job and refuses what the model cannot do (ERR_USAGE names option and values). */
 Status pipeline_resolve(const Pipeline *p, Job *job, Error *e);

@@ -153,7 +153,7 @@ static Status dry_run(Model *m, ResidencyPool *pool, const Run *run, Recorder *r
                   .first = run->device_exec ? run->device_exec->first : NULL, .interrupted = interrupted};
         Media none = {0};
         pool->entries = 0;
-        s = job_run(m, &x, run, NULL, &none);
+        s = job_run(m, &x, run, &none);
         media_free(&none);
     }
     plan->work = work.peak;
@@ -163,21 +163,10 @@ static Status dry_run(Model *m, ResidencyPool *pool, const Run *run, Recorder *r
     return s;
 }
 
-Status plan_make(Model *m, ResidencyPool *pool, const Run *run, size_t vram, size_t room,
-                 const volatile int *interrupted, Plan *plan, Error *e) {
-    Device *d = pool->device;
-    size_t unit = d->granularity;
-    *plan = (Plan){.parts = pool->parts, .maps = d->maps, .given = vram && !d->maps, .held = d->held,
-                   .process = resident_bytes() + (d->maps ? ops_cpu_resident() : 0),
-                   .result = (size_t)run->job->width * (size_t)run->job->height * 3};
-    plan->limit = d->maps || (!vram && room == SIZE_MAX) ? SIZE_MAX : vram ? vram : room + d->held;
-    for (int i = 0; i < pool->parts; i++) {
-        const Layout *l = &pool->part[i].layout;
-        plan->part[i] = (PlanPart){.name = m->part[i].name, .blocks = l->blocks, .mapped = l->mapped,
-                                   .whole = round_up(l->whole, unit)};
-    }
-    Status s = OK;
-    if (run->families) { /* what a family is asked about is what the job will call */
+/* One way to decode, seen through: what a family is asked about is what the job will call. */
+static Status size_one(Model *m, ResidencyPool *pool, const Run *run, const volatile int *interrupted, Plan *plan, Error *e) {
+    size_t unit = pool->device->granularity;
+    if (run->families) {
         Run plain = *run;
         plain.families = NULL;
         ModelRecorder recorder;
@@ -185,12 +174,34 @@ Status plan_make(Model *m, ResidencyPool *pool, const Run *run, size_t vram, siz
         TRY(dry_run(m, pool, &plain, &recorder.base, interrupted, plan, e));
         TRY(model_mount(m, run->families, false, run->device_exec, e));
     }
-    s = dry_run(m, pool, run, NULL, interrupted, plan, e);
+    TRY(dry_run(m, pool, run, NULL, interrupted, plan, e));
     plan->work = round_up(plan->work, unit);
     plan->scratch = round_up(plan->scratch, unit);
-    if (s == OK) {
-        leave_out(plan, pool);
-        decide(plan, pool);
+    leave_out(plan, pool);
+    decide(plan, pool);
+    return OK;
+}
+
+Status plan_make(Model *m, ResidencyPool *pool, const Run *run, size_t vram, size_t room,
+                 const volatile int *interrupted, Plan *plan, Error *e) {
+    Device *d = pool->device;
+    const Job *job = run->job;
+    Plan empty = {.parts = pool->parts, .maps = d->maps, .given = vram && !d->maps, .held = d->held,
+                  .process = resident_bytes() + (d->maps ? ops_cpu_resident() : 0),
+                  .result = (size_t)job->frames * (size_t)job->width * (size_t)job->height * 3};
+    empty.limit = d->maps || (!vram && room == SIZE_MAX) ? SIZE_MAX : vram ? vram : room + d->held;
+    for (int i = 0; i < pool->parts; i++) {
+        const Layout *l = &pool->part[i].layout;
+        empty.part[i] = (PlanPart){.name = m->part[i].name, .blocks = l->blocks, .mapped = l->mapped,
+                                   .whole = round_up(l->whole, d->granularity)};
     }
-    return s;
+    Run trial = *run;
+    *plan = empty; /* also when a run fails */
+    for (trial.thrift = 0; trial.thrift <= m->ops->thrifts; trial.thrift++) {
+        *plan = empty;
+        plan->thrift = trial.thrift;
+        TRY(size_one(m, pool, &trial, interrupted, plan, e));
+        if (plan->fits) break;
+    }
+    return OK;
 }

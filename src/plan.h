@@ -3,7 +3,8 @@
  *
  * On a device that reads host memory (cpu) matrices stay in their files and nothing is shared. On any other device the plan
  * takes the first that fits its limit: KEEP, every part stays for good; else SWAP for the parts that fit alone; else STREAM,
- * with as few bytes per step through the two slots as fit. It decides nothing during the run: residency.h obeys it.
+ * with as few bytes per step through the two slots as fit. Where none of these fits the model's more frugal decodes are tried in
+ * turn (ModelOps.thrifts): they may cost bits, the others do not. It decides nothing during the run: residency.h obeys it.
  * Easy to get wrong: the limit counts everything that the process holds on the device, not only what the plan reserves. */
 #ifndef PLAN_H
 #define PLAN_H
@@ -32,14 +33,15 @@ struct Plan {
     bool given;                    /* the limit is the user's */
     size_t limit;                  /* SIZE_MAX: none */
     size_t work, scratch, held;    /* on the device; held: Device.held */
-    size_t result, process;        /* on the host: the picture; the program, its libraries and tables */
+    int thrift;                    /* Run.thrift that the job must run with */
+    size_t result, process;        /* on the host: the pixels; the program, its libraries and tables */
     size_t peak, smallest;         /* on the device; smallest limit that would do */
     bool fits;
 };
 
-/* Runs the job dry and decides. With run->families it runs twice: the first time to see every call, then, with the
- * families mounted that all those calls accept, for the sizes. vram: the limit, 0: `room` and what the device holds
- * already. room: Device.room before anything of the pool was reserved. */
+/* Runs the job dry and decides; run->thrift is not read. With run->families it runs twice: the first time to see every call,
+ * then, with the families mounted that all those calls accept, for the sizes. vram: the limit, 0: `room` and what the device
+ * holds already. room: Device.room before anything of the pool was reserved. */
 Status plan_make(Model *m, ResidencyPool *pool, const Run *run, size_t vram, size_t room,
                  const volatile int *interrupted, Plan *out, Error *e);
 /* ERR_MEMORY when the job does not fit: the parts, their sizes, and what would do. */

@@ -46,6 +46,7 @@ static void print_device(const Plan *p, FILE *out) {
 }
 
 void plan_explain(const Plan *p, FILE *out) {
+    if (p->thrift) fprintf(out, "decode         in smaller pieces (%d), to save memory\n", p->thrift);
     if (p->maps) {
         fprintf(out, "residency      none: matrices are read where their files are mapped\n");
         return;

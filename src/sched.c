@@ -85,8 +85,7 @@ typedef enum Width { NARROW, WIDE } Width; /* f32 or f64 arithmetic of the refer
 
 static inline double to_width(Width w, double x) { return w == NARROW ? (double)(float)x : x; }
 
-/* numpy.linspace(first, last, n) in f64. */
-static double linspace(double first, double last, int n, int i) {
+double sched_linspace(double first, double last, int n, int i) {
     if (n > 1 && i == n - 1) return last;
     double step = n > 1 ? (last - first) / (n - 1) : 0;
     return step * i + first;
@@ -120,7 +119,7 @@ static void shifted(const SchedConfig *c, int n, const double *given, double mu,
     }
     double factor = c->linear_time_shift ? mu : exp(mu);
     for (int i = 0; i < n; i++) {
-        double x = given ? (float)given[i] : linspace(max * train, min * train, n, i) / train;
+        double x = given ? (float)given[i] : sched_linspace(max * train, min * train, n, i) / train;
         s[i] = c->use_dynamic_shifting ? shift_dynamic(w, factor, x) : shift_static(w, c->shift, x);
     }
     if (c->shift_terminal > 0) {
@@ -136,9 +135,9 @@ static void convert(const SchedConfig *c, int n, double *s) {
     for (int i = 0; i < n; i++) {
         if (c->use_karras_sigmas) {
             double a = pow(first, 1 / rho), b = pow(last, 1 / rho);
-            s[i] = pow(a + linspace(0, 1, n, i) * (b - a), rho);
+            s[i] = pow(a + sched_linspace(0, 1, n, i) * (b - a), rho);
         } else if (c->use_exponential_sigmas) {
-            s[i] = exp(linspace(log(first), log(last), n, i));
+            s[i] = exp(sched_linspace(log(first), log(last), n, i));
         }
     }
 }
@@ -200,7 +199,7 @@ static Status from_one(const SchedConfig *c, int steps, int64_t tokens, bool tor
     if (!sigmas) return fail(e, ERR_MEMORY, "out of memory for %d steps", steps);
     for (int i = 0; i < steps; i++)
         sigmas[i] =
-            torch ? linspace_torch(1.0f, (float)(1.0 / steps), steps, i) : linspace(1, 1.0 / steps, steps, i);
+            torch ? linspace_torch(1.0f, (float)(1.0 / steps), steps, i) : sched_linspace(1, 1.0 / steps, steps, i);
     Status status = sched_make(c, steps, sigmas, sched_mu(c, tokens), out, e);
     free(sigmas);
     return status;

@@ -3,7 +3,7 @@
  * A Schedule holds what the scheduler object holds after set_timesteps(): sigmas and timesteps, equal in
  * bits, because every product is rounded where numpy rounds it (f32 when the pipeline passes sigmas, f64 when
  * the scheduler makes its own). The Euler update itself is an op; here are only the numbers it takes. Not
- * here: DPM-Solver++ and other solvers.
+ * here: DPM-Solver++ (sched_dpm.h) and other solvers.
  *
  * Easy to get wrong:
  *  - The pipelines pass sigmas 1 .. 1/n, not 1 .. 0: the last step goes from shift(1/n) to 0.
@@ -66,6 +66,9 @@ Status sched_flux(const SchedConfig *c, int steps, int64_t image_tokens, Schedul
 Status sched_zimage(const SchedConfig *c, int steps, int64_t image_tokens, Schedule *out, Error *e);
 
 void sched_free(Schedule *s);
+
+/* Element i of numpy.linspace(first, last, n), in f64. */
+double sched_linspace(double first, double last, int n, int i);
 
 /* The factor of the Euler step `step` (0-based): sigmas[step + 1] - sigmas[step] in f32, then rounded to the
  * dtype of the model's output: a 0-dimensional f32 does not promote a 16-bit tensor, so torch rounds it. */

@@ -24,6 +24,7 @@ bool slice_rowwise(OpId op) {
     case OP_qk_norm_rope_head:
     case OP_cfg_combine:
     case OP_euler_step:
+    case OP_dpm_step:
     case OP_affine:
     case OP_chan_affine:
     case OP_chan_rmsnorm:

@@ -5,7 +5,9 @@
 #include "core/file.h"
 #include "core/safetensors.h"
 
+#include <cjson/cJSON.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -18,6 +20,7 @@ typedef struct Injected {
 } Injected;
 
 struct Stages {
+    Tap tap;
     const char *dump;
     const StageWatch *watch;
     Injected *injected;
@@ -161,23 +164,44 @@ static Status convert(Injected *in, DType dtype, int rank, const int64_t *shape,
     return OK;
 }
 
-Status stages_write_file(const char *path, const char *name, DType dtype, int rank, const int64_t *shape,
-                         const void *values, bool overwrite, Error *e) {
+/* {"__metadata__":{"ditto":"..."},"NAME":{...}}, cJSON's to free; NULL when out of memory. */
+static char *header_of(const char *name, const char *record, DType dtype, int rank, const int64_t *shape, size_t bytes) {
+    cJSON *o = cJSON_CreateObject(), *meta = record ? cJSON_AddObjectToObject(o, "__metadata__") : NULL;
+    bool ok = o && (!record || (meta && cJSON_AddStringToObject(meta, "ditto", record)));
+    cJSON *t = ok ? cJSON_AddObjectToObject(o, name) : NULL;
+    ok = t && cJSON_AddStringToObject(t, "dtype", dtype_name(dtype));
+    cJSON *extents = ok ? cJSON_AddArrayToObject(t, "shape") : NULL;
+    for (int d = 0; d < rank; d++) ok = ok && extents && cJSON_AddItemToArray(extents, cJSON_CreateNumber((double)shape[d]));
+    cJSON *offsets = ok ? cJSON_AddArrayToObject(t, "data_offsets") : NULL;
+    ok = ok && offsets && cJSON_AddItemToArray(offsets, cJSON_CreateNumber(0)) &&
+         cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)bytes));
+    char *text = ok ? cJSON_PrintUnformatted(o) : NULL;
+    cJSON_Delete(o);
+    return text;
+}
+
+Status stages_write_record(const char *path, const char *name, const char *record, DType dtype, int rank, const int64_t *shape,
+                           const void *values, bool overwrite, Error *e) {
     size_t bytes = tensor_bytes(tensor_make(NULL, dtype, rank, shape));
-    char header[512];
-    int n = snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"%s\",\"shape\":[", name, dtype_name(dtype));
-    for (int d = 0; d < rank; d++)
-        n += snprintf(header + n, sizeof header - (size_t)n, "%s%lld", d ? "," : "", (long long)shape[d]);
-    n += snprintf(header + n, sizeof header - (size_t)n, "],\"data_offsets\":[0,%zu]}}", bytes);
-    while (n % 8) header[n++] = ' '; /* the payload starts aligned */
-    char *file = malloc(8 + (size_t)n + bytes);
-    if (!file) return fail(e, ERR_MEMORY, "%s: out of memory for %zu bytes", path, bytes);
-    for (int i = 0; i < 8; i++) file[i] = (char)((uint64_t)n >> (8 * i));
-    memcpy(file + 8, header, (size_t)n);
-    memcpy(file + 8 + n, values, bytes);
-    Status s = file_write_atomic(path, file, 8 + (size_t)n + bytes, overwrite, e);
+    char *header = header_of(name, record, dtype, rank, shape, bytes);
+    size_t used = header ? strlen(header) : 0, n = (used + 7) / 8 * 8; /* the payload starts aligned */
+    char *file = header ? malloc(8 + n + bytes) : NULL;
+    if (file) {
+        for (int i = 0; i < 8; i++) file[i] = (char)((uint64_t)n >> (8 * i));
+        memset(file + 8, ' ', n);
+        memcpy(file + 8, header, used);
+        memcpy(file + 8 + n, values, bytes);
+    }
+    cJSON_free(header);
+    Status s = file ? file_write_atomic(path, file, 8 + n + bytes, overwrite, e)
+                    : fail(e, ERR_MEMORY, "%s: out of memory for %zu bytes", path, bytes);
     free(file);
     return s;
+}
+
+Status stages_write_file(const char *path, const char *name, DType dtype, int rank, const int64_t *shape,
+                         const void *values, bool overwrite, Error *e) {
+    return stages_write_record(path, name, NULL, dtype, rank, shape, values, overwrite, e);
 }
 
 Status stages_host(Stages *s, const char *name, DType dtype, int rank, const int64_t *shape, void *values, Error *e) {
@@ -205,6 +229,17 @@ Status stages_pass(Stages *s, Exec *x, const char *name, Tensor t, int rank, con
     if (status == OK && injected) status = exec_upload(x, t, host);
     free(host);
     return status;
+}
+
+static Status see(Tap *tap, Exec *x, const char *name, Tensor t) {
+    Stages *s = (Stages *)((char *)tap - offsetof(Stages, tap));
+    return stages_pass(s, x, name, t, t.rank, t.shape);
+}
+
+Tap *stages_tap(Stages *s) {
+    if (!s) return NULL;
+    s->tap.see = see;
+    return &s->tap;
 }
 
 Status stages_meta(Stages *s, const char *json, Error *e) {

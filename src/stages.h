@@ -29,6 +29,8 @@ int stages_order(const char *name, int *step);
 Status stages_pass(Stages *s, Exec *x, const char *name, Tensor t, int rank, const int64_t *shape);
 /* The same for values on the host. */
 Status stages_host(Stages *s, const char *name, DType dtype, int rank, const int64_t *shape, void *values, Error *e);
+/* For Exec.tap: what it is shown passes as a stage of that name. NULL without stages. */
+Tap *stages_tap(Stages *s);
 /* meta.json of the dump folder; a no-op without one. */
 Status stages_meta(Stages *s, const char *json, Error *e);
 /* ERR_USAGE names an injected stage that nothing took. */
@@ -37,5 +39,8 @@ Status stages_check_used(const Stages *s, Error *e);
 /* One tensor as a safetensors file. */
 Status stages_write_file(const char *path, const char *name, DType dtype, int rank, const int64_t *shape,
                          const void *values, bool overwrite, Error *e);
+/* The same with a text under "ditto" in the file's metadata; NULL: none. */
+Status stages_write_record(const char *path, const char *name, const char *record, DType dtype, int rank, const int64_t *shape,
+                           const void *values, bool overwrite, Error *e);
 
 #endif

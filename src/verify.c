@@ -5,10 +5,10 @@
 
 #include "compare.h"
 #include "core/json.h"
-#include "media/image.h"
 #include "meta.h"
 #include "meta_read.h"
 #include "profile.h"
+#include "verify_file.h"
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>
@@ -89,7 +89,7 @@ static Status say(const VerifyOptions *o, const Comparison *c, const Json *diffe
     return OK;
 }
 
-static Status answer(const VerifyOptions *o, const MetaRecord *r, const Image *image, const Job *job, Pipeline *p,
+static Status answer(const VerifyOptions *o, const MetaRecord *r, const VerifyFile *file, const Job *job, Pipeline *p,
                      const Media *media, FILE *out, Error *e) {
     Profile profile;
     char profile_line[PROFILE_TEXT];
@@ -99,13 +99,24 @@ static Status answer(const VerifyOptions *o, const MetaRecord *r, const Image *i
                  .title = pipeline_title(p),
                  .device = pipeline_device(p),
                  .dtype = pipeline_dtype(p),
-                 .profile = profile_line};
+                 .profile = profile_line,
+                 .clip = pipeline_makes_clips(p),
+                 .frame = r->frame,
+                 .codec = r->codec,
+                 .crf = r->crf};
     char *text = meta_json(&meta, NULL, media);
     Json *now = NULL;
     Status status = text ? json_parse(text, strlen(text), "parameters", &now, e) : fail(e, ERR_MEMORY, "out of memory");
     free(text);
     TRY(status);
-    Comparison c = compare_pixels(image->rgb, media->rgb, (size_t)image->width * (size_t)image->height * 3);
+    VerifyFile again;
+    status = verify_file_again(r, media, o->interrupted, &again, e);
+    if (status != OK) {
+        json_free(now);
+        return status;
+    }
+    Comparison c = compare_pixels(file->rgb, again.rgb, verify_file_bytes(file));
+    verify_file_free(&again);
     Json *others = differences(r->json, now);
     status = others ? say(o, &c, others, out, e) : fail(e, ERR_MEMORY, "out of memory");
     cJSON_Delete(others);
@@ -116,7 +127,7 @@ static Status answer(const VerifyOptions *o, const MetaRecord *r, const Image *i
     return status;
 }
 
-static Status render(const VerifyOptions *o, MetaRecord *r, const Image *image, FILE *out, FILE *err, Error *e) {
+static Status render(const VerifyOptions *o, MetaRecord *r, const VerifyFile *file, FILE *out, FILE *err, Error *e) {
     PipelineOptions options = {.model = o->folder,
                                .device = o->device ? o->device : r->device,
                                .dtype = r->dtype,
@@ -134,7 +145,7 @@ static Status render(const VerifyOptions *o, MetaRecord *r, const Image *image, 
         fprintf(err, "making %s again with %s on %s: %dx%d, %d steps, seed %" PRIu64 "\n", o->file, pipeline_title(p),
                 pipeline_device(p), job.width, job.height, job.steps, job.seed);
     if (status == OK) status = pipeline_render(p, &job, NULL, &media, e);
-    if (status == OK) status = answer(o, r, image, &job, p, &media, out, e);
+    if (status == OK) status = answer(o, r, file, &job, p, &media, out, e);
     media_free(&media);
     pipeline_close(p);
     return status;
@@ -142,15 +153,12 @@ static Status render(const VerifyOptions *o, MetaRecord *r, const Image *image, 
 
 Status verify_run(const VerifyOptions *o, FILE *out, FILE *err, Error *e) {
     MetaRecord r;
-    Image image = {0};
+    VerifyFile file = {0};
     Status status = meta_read_open(o->file, &r, e);
     if (status == OK) status = meta_read_job(&r, o->image, e);
-    if (status == OK) status = image_read(o->file, &image, e);
-    if (status == OK && (image.width != r.job.width || image.height != r.job.height))
-        status = fail(e, ERR_USAGE, "%s: has %dx%d pixels, but its parameters say %dx%d", o->file, image.width,
-                      image.height, r.job.width, r.job.height);
-    if (status == OK) status = render(o, &r, &image, out, err, e);
-    image_free(&image);
+    if (status == OK) status = verify_file_read(&r, &file, e);
+    if (status == OK) status = render(o, &r, &file, out, err, e);
+    verify_file_free(&file);
     meta_read_close(&r);
     return status;
 }

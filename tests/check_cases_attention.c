@@ -14,12 +14,22 @@
 typedef struct Problem {
     const Buf *q, *k, *v, *bias;
     int64_t tq, tk, heads, kv_heads, e;
-    double scale;
+    double scale, softcap; /* softcap 0: none */
+    int64_t window;        /* 0: none */
     bool causal, eager;
     DType t;
 } Problem;
 
-static bool drops(const Problem *p, int64_t i, int64_t j) { return p->causal && j > i; }
+static bool drops(const Problem *p, int64_t i, int64_t j) {
+    return (p->causal && j > i) || (p->window && j <= i - p->window);
+}
+
+static float capped(const Problem *p, float s) {
+    float cap = (float)p->softcap;
+    s = (float)check_round((double)(s * (1.0f / cap)), p->t);
+    s = p->t == BF16 ? (float)check_unary(UNARY_TANH, (double)s) : tanhf(s);
+    return (float)check_round((double)(s * cap), p->t);
+}
 
 /* One query row of one head in double: scores [tk], p [tk] and, per element, the sum and the sum of magnitudes. */
 static void exact_row(const Problem *p, int64_t head, int64_t i, double *score, double *prob, double *out, double *size) {
@@ -31,6 +41,7 @@ static void exact_row(const Problem *p, int64_t head, int64_t i, double *score, 
         double s = 0;
         for (int64_t d = 0; d < p->e; d++) s += (double)q[d] * (double)k[d];
         s *= p->scale;
+        if (p->softcap > 0) s = p->softcap * tanh(s / p->softcap);
         if (p->bias) s += (double)p->bias->v[(head * p->tq + i) * p->tk + j];
         score[j] = prob[j] = drops(p, i, j) ? -INFINITY : s;
         top = fmax(top, prob[j]);
@@ -60,6 +71,7 @@ static double naive_row(const Problem *p, int64_t head, int64_t i, const double 
         if (p->eager) s = (float)check_round((double)s, p->t);
         s *= (float)p->scale;
         if (p->eager) s = (float)check_round((double)s, p->t);
+        if (p->softcap > 0) s = capped(p, s);
         if (p->bias) s = (float)check_r((double)s + (double)p->bias->v[(head * p->tq + i) * p->tk + j], p->t);
         prob[j] = drops(p, i, j) ? -INFINITY : s;
         top = fmaxf(top, prob[j]);
@@ -165,13 +177,19 @@ static void make_attention_eager(Case *c) {
     Problem p;
     Buf *o;
     make_inputs(c, &p, &a->o, &a->q, &a->k, &a->v, &o);
-    int form = c->index / SIZE_COUNT / 2 % 3; /* CLIP: scale and causal; T5: bias, no scale; plain: VAE */
+    /* CLIP: scale and causal; T5: bias, no scale; plain: VAE; Gemma-2: a cap, a window in every other layer */
+    int form = c->index / SIZE_COUNT / 2 % 5;
     p.eager = true;
-    p.causal = form == 0 && p.tq == p.tk;
+    p.causal = (form == 0 || form >= 3) && p.tq == p.tk;
     if (form == 1) p.scale = 1;
+    if (form >= 3) p.softcap = 4;
+    if (form == 4 && p.causal) p.window = 1 + check_below(c, p.tk + 3);
+    a->softcap = (float)p.softcap;
+    a->window = (int32_t)p.window;
     a->scale = (float)p.scale;
     a->mask = p.causal ? MASK_CAUSAL : MASK_NONE;
-    check_label(c, "%s", p.causal ? ", causal" : form == 1 ? ", bias" : "");
+    check_label(c, "%s%s", p.causal ? ", causal" : form == 1 ? ", bias" : "", form >= 3 ? ", soft cap" : "");
+    if (p.window) check_label(c, ", window %lld", (long long)p.window);
     c->bench = c->flops > 1e7;
     fill_inputs(c, &p, p.scale);
     if (form == 1) {
@@ -307,7 +325,7 @@ static void make_self_attention(Case *c) {
 
 const CaseSet CHECK_ATTENTION[] = {
     {OP_attention, SIZE_COUNT * 8, make_attention},
-    {OP_attention_eager, SIZE_COUNT * 6, make_attention_eager},
+    {OP_attention_eager, SIZE_COUNT * 10, make_attention_eager},
     {OP_self_attention, 48, make_self_attention},
 };
 const int CHECK_ATTENTION_COUNT = sizeof CHECK_ATTENTION / sizeof *CHECK_ATTENTION;

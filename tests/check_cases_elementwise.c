@@ -350,6 +350,37 @@ static void make_euler_step(Case *c) {
         check_exact(y, i, check_r((double)x->v[i] + check_r(step * (double)v->v[i], t), t));
 }
 
+/* In one case of two the history takes the new data prediction; a step of first order must not read it. */
+static void make_dpm_step(Case *c) {
+    ARGS(DpmStep);
+    Shape s = shape_of(c, c->index % SHAPES);
+    bool second = c->index / SHAPES % 2;
+    check_label(c, "order %d, %lld rows of %lld", second ? 2 : 1, (long long)s.rows, (long long)s.cols);
+    Buf *x = check_in(c, "x", &a->x, F32, check_layout(c), s.rank, s.extent);
+    Buf *v = check_in(c, "v", &a->v, F32, check_layout(c), s.rank, s.extent);
+    Buf *last = check_in(c, "last", &a->last, F32, check_layout(c), s.rank, s.extent);
+    Buf *k = check_in(c, "k", &a->k, F32, LAYOUT_DENSE, SHAPE(DPM_COEFFICIENTS)), *y = output(c, x, &a->y, &s), *m = last;
+    if (check_below(c, 2)) check_in_place(c, last, &a->m), check_label(c, ", history in place");
+    else m = check_out(c, "m", &a->m, F32, check_layout(c), s.rank, s.extent);
+    fill(c, x, 2);
+    fill(c, v, 2);
+    fill(c, last, 2);
+    for (int64_t i = 0; !second && i < last->n; i++) last->v[i] = NAN;
+    double sigma = 0.05 + 0.01 * (double)check_below(c, 90), ratio = 0.7 + 0.01 * (double)check_below(c, 25);
+    const float values[DPM_COEFFICIENTS] = {(float)sigma, (float)ratio, (float)(ratio - 1), (float)(0.5 * (ratio - 1)), 0.83f};
+    for (int i = 0; i < DPM_COEFFICIENTS; i++) k->v[i] = i < DPM_HALF || second ? values[i] : 0;
+    for (int64_t i = 0; i < y->n; i++) {
+        double f[DPM_COEFFICIENTS], at = (double)x->v[i], before = (double)last->v[i];
+        for (int j = 0; j < DPM_COEFFICIENTS; j++) f[j] = (double)k->v[j];
+        double data = check_r(at - check_r(f[DPM_SIGMA] * (double)v->v[i], F32), F32);
+        double next = check_r(check_r(f[DPM_SAMPLE] * at, F32) - check_r(f[DPM_DATA] * data, F32), F32);
+        double slope = check_r(f[DPM_RATIO] * check_r(data - before, F32), F32);
+        if (second) next = check_r(next - check_r(f[DPM_HALF] * slope, F32), F32);
+        check_exact(y, i, next);
+        check_exact(m, i, data);
+    }
+}
+
 /* The frequency is an f32 exp of an f32 exponent: libraries may be two ulps off, and the angle follows it. */
 static void make_time_embed(Case *c) {
     static const float times[] = {0.0f, 1.0f, 17.25f, 752.0f, 1000.0f, 3504.0f};
@@ -489,6 +520,7 @@ const CaseSet CHECK_ELEMENTWISE[] = {
     {OP_norm_limit, SHAPES * 2, make_norm_limit},
     {OP_negate, SHAPES * 2, make_negate},
     {OP_euler_step, SHAPES * 2, make_euler_step},
+    {OP_dpm_step, SHAPES * 4, make_dpm_step},
     {OP_affine, SHAPES * 2, make_affine},
     {OP_kl_sample, SHAPES * 2, make_kl_sample},
     {OP_scale_noise, SHAPES * 2, make_scale_noise},

@@ -258,7 +258,7 @@ static void make_residual_gate_ln_modulate(Case *c) {
 }
 
 static void make_rmsnorm(Case *c) {
-    static const char *const FORMS[] = {"once", "twice", "once, no weight"};
+    static const char *const FORMS[] = {"once", "twice", "once, no weight", "plus one"};
     ARGS(RmsNorm);
     Shape s = shape_of(c, c->index % SHAPES);
     DType t = dtype_of(c);
@@ -266,20 +266,20 @@ static void make_rmsnorm(Case *c) {
     check_label(c, "%s, %lld rows of %lld, %s, %s", dtype_name(t), (long long)s.rows, (long long)s.cols,
                 FILLS[kind], FORMS[form]);
     Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent), *w = NULL;
-    if (form < 2) w = check_in(c, "w", &a->w, t, LAYOUT_DENSE, SHAPE(s.cols));
+    if (form != 2) w = check_in(c, "w", &a->w, t, LAYOUT_DENSE, SHAPE(s.cols));
     Buf *y = output(c, x, &a->y, &s);
     a->eps = 1e-6f;
-    a->form = form == 1 ? RMS_TWICE : RMS_ONCE;
+    a->form = form == 1 ? RMS_TWICE : form == 3 ? RMS_PLUS_ONE : RMS_ONCE;
     c->bench = !kind && s.cols == 4096;
     fill_rows(c, x, kind);
-    if (w) check_fill(c, w, 1, 0.3);
+    if (w) check_fill(c, w, form == 3 ? 0 : 1, 0.3);
     limit(y, t, kind);
     double *n = check_alloc(c, (size_t)s.cols * 8), *room = check_alloc(c, (size_t)s.cols * 8);
     for (int64_t row = 0; row < s.rows; row++) {
         if (!normalise(x->v + row * s.cols, s.cols, a->eps, false, n, room)) skip_row(c, y, row, s.cols);
         for (int64_t j = 0; j < s.cols; j++) {
             int64_t i = row * s.cols + j;
-            double f = w ? (double)w->v[j] : 1, at[3];
+            double f = form == 3 ? check_r(1 + (double)w->v[j], F32) : w ? (double)w->v[j] : 1, at[3];
             for (int k = 0; k < 3; k++)
                 at[k] = check_r(moved(n[j], room[j], k - 1, form == 1 ? t : F32) * f, t);
             check_between(y, i, at[1], at[0], at[2]);
@@ -447,16 +447,18 @@ static void expect_heads(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf 
     int64_t e = x->view.shape[2], heads = x->view.shape[1], half = e / 2, rows = x->n / e;
     double *n = check_alloc(c, (size_t)e * 8), *room = check_alloc(c, (size_t)e * 8);
     for (int64_t row = 0; row < rows; row++) {
-        if (!normalise(x->v + row * e, e, eps, false, n, room)) skip_row(c, y, row, e);
+        if (form == RMS_NONE)
+            for (int64_t j = 0; j < e; j++) n[j] = (double)x->v[row * e + j], room[j] = 0;
+        else if (!normalise(x->v + row * e, e, eps, false, n, room)) skip_row(c, y, row, e);
         for (int64_t j = 0; j < e; j++) { /* n becomes the weighted value, room its reach */
-            double f = (double)w->v[j];
+            double f = !w ? 1 : form == RMS_PLUS_ONE ? check_r(1 + (double)w->v[j], F32) : (double)w->v[j];
             if (form == RMS_TWICE && t == BF16) { /* the first rounding may take either neighbour */
                 double low = check_r(n[j] - room[j], t), high = check_r(n[j] + room[j], t);
                 n[j] = check_r(n[j], t);
                 room[j] = fmax(fabs(high - n[j]), fabs(n[j] - low));
             }
             n[j] *= f;
-            room[j] = room[j] * fabs(f) + 2 * CHECK_U * fabs(n[j]);
+            if (w) room[j] = room[j] * fabs(f) + 2 * CHECK_U * fabs(n[j]);
             if (rope == ROPE_NONE)
                 check_between(y, row * e + j, check_r(n[j], t), check_r(n[j] - room[j], t),
                               check_r(n[j] + room[j], t));
@@ -492,22 +494,28 @@ static void make_qk_norm_rope_head(Case *c) {
                                        {1, 1, 1, 2},  {77, 12, 12, 64}, {64, 24, 24, 128}, {33, 8, 2, 128},
                                        {7, 3, 3, 30}, {5, 2, 1, 256},   {600, 1, 1, 128}};
     static const char *const FORMS[] = {"no rope", "interleaved", "halves", "halves, eager", "complex"};
-    enum { SIZES = 7, ROUND = 7 * 6 * 4 }; /* rounds: one rounding of the norm; two, as Z-Image and Qwen3 rotate, and plainly */
+    enum { SIZES = 7, ROUND = 7 * 6 * 4 };
+    /* rounds: one rounding of the norm; two, as Z-Image and Qwen3 rotate, and plainly; no norm, as Gemma-2; 1 + w, as Gemma-3 */
+    static const struct { int32_t form; bool theirs; const char *name; } ROUNDS[] = {{RMS_ONCE, false, ""},
+                                                                                     {RMS_TWICE, true, ", twice"},
+                                                                                     {RMS_TWICE, false, ", twice"},
+                                                                                     {RMS_NONE, true, ", no norm"},
+                                                                                     {RMS_PLUS_ONE, true, ", plus one"}};
     ARGS(QkNormRopeHead);
     const int64_t *s = sizes[c->index % SIZES];
     DType t = c->index / SIZES % 2 ? BF16 : F32;
     int index = c->index % ROUND, rope = index / SIZES / 2 % 3, kind = (const int[]){0, 0, 1, 5}[index / SIZES / 6];
-    bool twice = c->index >= ROUND, theirs = c->index / ROUND == 1;
-    if (theirs && rope) rope = rope == ROPE_HALF ? ROPE_HALF_EAGER : ROPE_COMPLEX;
+    int32_t form = ROUNDS[c->index / ROUND].form;
+    if (ROUNDS[c->index / ROUND].theirs && rope) rope = rope == ROPE_HALF ? ROPE_HALF_EAGER : ROPE_COMPLEX;
     int64_t tokens = check_dim(c, s[0], 5), e = s[3];
     Layout lq = check_layout(c), ly = check_layout(c);
     check_label(c, "%s, %lldx%lld/%lldx%lld, %s%s, %s, %s to %s", dtype_name(t), (long long)tokens,
-                (long long)s[1], (long long)s[2], (long long)e, FORMS[rope], twice ? ", twice" : "", FILLS[kind],
+                (long long)s[1], (long long)s[2], (long long)e, FORMS[rope], ROUNDS[c->index / ROUND].name, FILLS[kind],
                 check_layout_name(lq), check_layout_name(ly));
     Buf *q = check_in(c, "q", &a->q, t, lq, SHAPE(tokens, s[1], e));
     Buf *k = check_in(c, "k", &a->k, t, lq, SHAPE(tokens, s[2], e));
-    Buf *wq = check_in(c, "wq", &a->wq, t, LAYOUT_DENSE, SHAPE(e)),
-        *wk = check_in(c, "wk", &a->wk, t, LAYOUT_DENSE, SHAPE(e));
+    Buf *wq = form == RMS_NONE ? NULL : check_in(c, "wq", &a->wq, t, LAYOUT_DENSE, SHAPE(e));
+    Buf *wk = form == RMS_NONE ? NULL : check_in(c, "wk", &a->wk, t, LAYOUT_DENSE, SHAPE(e));
     Buf *yq = q, *yk = k, *cosine = NULL, *sine = NULL;
     if (index / SIZES / 6 == 1) {
         check_in_place(c, q, &a->yq);
@@ -529,12 +537,11 @@ static void make_qk_norm_rope_head(Case *c) {
     }
     a->eps = 1e-6f;
     a->rope = rope;
-    a->form = twice ? RMS_TWICE : RMS_ONCE;
+    a->form = form;
     c->bench = (rope == ROPE_INTERLEAVED || rope == ROPE_COMPLEX) && !kind && yq != q && (s[1] == 24 || s[0] == 600);
     fill_rows(c, q, kind);
     fill_rows(c, k, kind);
-    check_fill(c, wq, 1, 0.3);
-    check_fill(c, wk, 1, 0.3);
+    for (int i = 0; i < 2 && form != RMS_NONE; i++) check_fill(c, i ? wk : wq, form == RMS_PLUS_ONE ? 0 : 1, 0.3);
     limit(yq, t, kind);
     limit(yk, t, kind);
     expect_heads(c, yq, q, wq, cosine, sine, a->eps, rope, a->form);
@@ -545,10 +552,10 @@ const CaseSet CHECK_NORM[] = {
     {OP_layernorm, BASE_CASES, make_layernorm},
     {OP_ln_modulate, BASE_CASES * 4, make_ln_modulate},
     {OP_residual_gate_ln_modulate, BASE_CASES * 4, make_residual_gate_ln_modulate},
-    {OP_rmsnorm, BASE_CASES * 3, make_rmsnorm},
+    {OP_rmsnorm, BASE_CASES * 4, make_rmsnorm},
     {OP_rmsnorm_scale, BASE_CASES * 3, make_rmsnorm_scale},
     {OP_residual_norm, BASE_CASES * 3, make_residual_norm},
     {OP_residual_norm_scale, BASE_CASES * 3, make_residual_norm_scale},
-    {OP_qk_norm_rope_head, 7 * 6 * 12, make_qk_norm_rope_head},
+    {OP_qk_norm_rope_head, 7 * 6 * 20, make_qk_norm_rope_head},
 };
 const int CHECK_NORM_COUNT = sizeof CHECK_NORM / sizeof *CHECK_NORM;

@@ -146,6 +146,13 @@ MAKE(euler_step, EulerStep) { /* rows, columns; 1: F32 */
     a->dt = shapes_new(m, F32, 1);
 }
 
+MAKE(dpm_step, DpmStep) { /* rows, columns */
+    a->y = a->x = shapes_new(m, F32, p[0], p[1]);
+    a->m = a->last = shapes_new(m, F32, p[0], p[1]);
+    a->v = shapes_new(m, F32, p[0], p[1]);
+    a->k = shapes_new(m, F32, DPM_COEFFICIENTS);
+}
+
 MAKE(affine, Affine) {
     a->y = a->x = shapes_new(m, real(m), p[0], p[1], p[2]);
     a->mul = (float)(1 / 0.3611), a->add = 0.1159f;
@@ -251,8 +258,8 @@ static void heads(Maker *m, const int64_t *p, int64_t wide, Tensor *q, Tensor *k
 MAKE(qk_norm_rope_head, QkNormRopeHead) {
     heads(m, p, p[6], &a->q, &a->k, NULL);
     a->yq = a->q, a->yk = a->k;
-    a->wq = shapes_new(m, real(m), p[3]);
-    a->wk = shapes_new(m, real(m), p[3]);
+    if (p[5] != RMS_NONE) a->wq = shapes_new(m, real(m), p[3]);
+    if (p[5] != RMS_NONE) a->wk = shapes_new(m, real(m), p[3]);
     a->cos = shapes_wave(m, p[0], p[3] / 2, 0, p[4] == ROPE_HALF_EAGER);
     a->sin = shapes_wave(m, p[0], p[3] / 2, 1, p[4] == ROPE_HALF_EAGER);
     a->eps = 1e-6f;
@@ -281,14 +288,17 @@ MAKE(attention, Attention) {
     a->mask = (int32_t)p[4];
 }
 
-MAKE(attention_eager, AttentionEager) { /* tokens, heads, heads of k and v, head width, mask; 1: with a bias, as T5 */
+/* Tokens, heads, heads of k and v, head width, mask; 1: with a bias, as T5, 2: with a window of 20; the soft cap. */
+MAKE(attention_eager, AttentionEager) {
     a->o = shapes_new(m, real(m), p[0], p[1], p[3]);
     a->q = shapes_new(m, real(m), p[0], p[1], p[3]);
     a->k = shapes_new(m, real(m), p[0], p[2], p[3]);
     a->v = shapes_new(m, real(m), p[0], p[2], p[3]);
-    if (p[5]) a->bias = shapes_new(m, real(m), p[1], p[0], p[0]);
-    a->scale = p[5] ? 1 : (float)(1 / sqrt((double)p[3]));
+    if (p[5] == 1) a->bias = shapes_new(m, real(m), p[1], p[0], p[0]);
+    a->scale = p[5] == 1 ? 1 : (float)(1 / sqrt((double)p[3]));
     a->mask = (int32_t)p[4];
+    a->softcap = (float)p[6];
+    a->window = p[5] == 2 ? 20 : 0;
 }
 
 MAKE(self_attention, SelfAttention) { /* pixels, channels */
@@ -354,6 +364,7 @@ static const ShapeCase FULL[] = {
     {OP_copy, "rows of a transposed picture", {4096, 3072, 1}, copy},
     {OP_embed, "t5", {512, 32128, 4096}, embed},
     {OP_embed, "qwen3", {512, 151936, 2560}, embed},
+    {OP_embed, "gemma2", {519, 256000, 2304}, embed},
     {OP_rel_bias, "t5", {64, 512}, rel_bias},
     {OP_pack, "flux", {16, 128, 128}, pack},
     {OP_unpack, "flux", {16, 128, 128}, unpack},
@@ -384,6 +395,7 @@ static const ShapeCase FULL[] = {
     {OP_act, "flux.temb", {1, 3072, ACT_SILU}, act},
     {OP_act, "flux.mlp", {4608, 12288, ACT_GELU_TANH}, act},
     {OP_act_mul, "t5", {512, 10240, ACT_GELU_NEW}, act_mul},
+    {OP_act_mul, "gemma2", {519, 9216, ACT_GELU_TANH}, act_mul},
     {OP_act_mul, "zimage", {4128, 10240, ACT_SILU, 1}, act_mul},
     {OP_add, "t5", {512, 4096}, add},
     {OP_add, "vae.up.0", {128 * 128, 512}, add},
@@ -410,6 +422,7 @@ static const ShapeCase FULL[] = {
     {OP_modulate, "by token", {4096, 3072, 1}, modulate},
     {OP_rmsnorm, "t5", {512, 4096, RMS_TWICE}, rmsnorm},
     {OP_rmsnorm, "qwen3", {512, 2560, RMS_TWICE}, rmsnorm},
+    {OP_rmsnorm, "gemma2", {519, 2304, RMS_PLUS_ONE}, rmsnorm},
     {OP_rmsnorm_scale, "zimage", {4128, 3840}, rmsnorm_scale},
     {OP_residual_norm, "zimage", {4128, 3840}, residual_norm},
     {OP_residual_norm_scale, "zimage", {4128, 3840}, residual_norm_scale},
@@ -418,6 +431,7 @@ static const ShapeCase FULL[] = {
     {OP_qk_norm_rope_head, "flux.single", {4608, 24, 24, 128, ROPE_INTERLEAVED, RMS_ONCE, 21504}, qk_norm_rope_head},
     {OP_qk_norm_rope_head, "zimage", {4128, 30, 30, 128, ROPE_COMPLEX, RMS_TWICE, 11520}, qk_norm_rope_head},
     {OP_qk_norm_rope_head, "qwen3", {512, 32, 8, 128, ROPE_HALF_EAGER, RMS_TWICE}, qk_norm_rope_head},
+    {OP_qk_norm_rope_head, "gemma2", {519, 8, 4, 256, ROPE_HALF_EAGER, RMS_NONE}, qk_norm_rope_head},
     {OP_attention, "flux.double", {4608, 24, 24, 128, MASK_NONE, 0, 9216}, attention},
     {OP_attention, "flux.single", {4608, 24, 24, 128, MASK_NONE, 15360, 21504}, attention},
     {OP_attention, "zimage", {4128, 30, 30, 128, MASK_NONE, 0, 11520}, attention},
@@ -425,6 +439,7 @@ static const ShapeCase FULL[] = {
     {OP_attention_eager, "t5", {512, 64, 64, 64, MASK_NONE, 1}, attention_eager},
     {OP_attention_eager, "clip", {77, 12, 12, 64, MASK_CAUSAL}, attention_eager},
     {OP_attention_eager, "qwen3", {512, 32, 8, 128, MASK_CAUSAL}, attention_eager},
+    {OP_attention_eager, "gemma2", {519, 8, 4, 256, MASK_CAUSAL, 0, 50}, attention_eager},
     {OP_time_embed, "flux", {256}, time_embed},
     {OP_cfg_combine, "flux", {4096, 64}, cfg_combine},
     {OP_cfg_extrapolate, "zimage", {16, 16384, 1}, cfg_combine},
@@ -432,6 +447,7 @@ static const ShapeCase FULL[] = {
     {OP_negate, "zimage", {16, 16384}, negate},
     {OP_euler_step, "flux", {4096, 64}, euler_step},
     {OP_euler_step, "zimage", {16, 16384, 1}, euler_step},
+    {OP_dpm_step, "sana-video", {16, 131040}, dpm_step},
     {OP_affine, "vae.in", {128, 128, 16}, affine},
     {OP_kl_sample, "vae.encoder", {128, 128, 16}, kl_sample},
     {OP_scale_noise, "img2img", {16, 128, 128}, scale_noise},
@@ -509,18 +525,22 @@ static const ShapeCase SMALL[] = {
     {OP_residual_gate_ln_modulate, "demo.single", {576, 128}, residual_gate_ln_modulate},
     {OP_modulate, "576 tokens", {576, 128}, modulate},
     {OP_rmsnorm, "demo.t5", {512, 128, RMS_TWICE}, rmsnorm},
+    {OP_rmsnorm, "as gemma2", {64, 128, RMS_PLUS_ONE}, rmsnorm},
     {OP_rmsnorm_scale, "width of demo", {576, 128}, rmsnorm_scale},
     {OP_residual_norm, "width of demo", {576, 128}, residual_norm},
     {OP_residual_norm_scale, "width of demo", {576, 128}, residual_norm_scale},
     {OP_qk_norm_rope_head, "demo.single", {576, 1, 1, 128, ROPE_INTERLEAVED, RMS_ONCE, 896}, qk_norm_rope_head},
+    {OP_qk_norm_rope_head, "as gemma2", {64, 4, 2, 32, ROPE_HALF_EAGER, RMS_NONE}, qk_norm_rope_head},
     {OP_attention, "demo.single", {576, 1, 1, 128, MASK_NONE, 640, 896}, attention},
     {OP_attention_eager, "demo.t5", {512, 2, 2, 64, MASK_NONE, 1}, attention_eager},
+    {OP_attention_eager, "as gemma2", {96, 4, 2, 32, MASK_CAUSAL, 2, 2}, attention_eager},
     {OP_time_embed, "demo", {256}, time_embed},
     {OP_cfg_combine, "demo", {64, 64}, cfg_combine},
     {OP_cfg_extrapolate, "small", {16, 256, 1}, cfg_combine},
     {OP_norm_limit, "small", {16, 256}, norm_limit},
     {OP_negate, "small", {16, 256}, negate},
     {OP_euler_step, "demo", {64, 64}, euler_step},
+    {OP_dpm_step, "small", {16, 256}, dpm_step},
     {OP_affine, "demo.vae.in", {16, 16, 16}, affine},
     {OP_kl_sample, "demo.vae.encoder", {16, 16, 16}, kl_sample},
     {OP_scale_noise, "demo", {16, 16, 16}, scale_noise},

@@ -2,7 +2,7 @@
  * component and the scheduler's config. */
 #include "core/json.h"
 #include "core/shards.h"
-#include "sched.h"
+#include "sched_dpm.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -52,6 +52,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     shards_names_free(names, count);
     SchedConfig config;
     must(sched_config_parse(j, "input", &config, &sched_error), &sched_error);
+    DpmConfig dpm;
+    Error dpm_error = {0};
+    Schedule s = {0};
+    must(sched_dpm_config_parse(j, "input", &dpm, &dpm_error), &dpm_error);
+    if (dpm_error.code == OK) {
+        must(sched_dpm_make(&dpm, 20, &s, &dpm_error), &dpm_error);
+        sched_free(&s);
+    }
     json_free(j);
     return 0;
 }

@@ -3,7 +3,8 @@
  *
  * A stage's metric is its error over its allowance, so 1 is the limit:
  *   f32:   max|a - b| / (1e-4 max|b|); the part runs through, errors add up.
- *   bf16:  |a - b| / (0.25 |b_f32 - b|), Euclidean; b_f32 is the f32 result from the SAME bf16 inputs, stored as NAME@f32.
+ *   bf16:  |a - b| / (0.25 |b_f32 - b|), Euclidean; b_f32 is the f32 result from the SAME bf16 inputs, stored as NAME@f32, or
+ *          the distance alone as NAME@room, one number an item.
  *          After comparing, the tap writes the reference's values into the stage, so that the next block is fed with
  *          the reference's own input. Stages with b_f32 = b must be equal.
  * Easy to get wrong: a stage that no tap names would not be compared at all: golden_part() fails on golden tensors
@@ -113,6 +114,8 @@ static inline double golden_metric(const Golden *g, const char *name, const char
     Tensor want = golden_find(g, name);
     snprintf(twin, sizeof twin, "%s@f32", name);
     Tensor f32 = golden_find(g, twin);
+    snprintf(twin, sizeof twin, "%s@room", name);
+    Tensor distance = golden_find(g, twin);
     if (!want.rank || (g->item + 1) * n > tensor_numel(want) || tensor_numel(want) % n) return INFINITY;
     double most = 0, top = 0, error = 0, room = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -128,7 +131,8 @@ static inline double golden_metric(const Golden *g, const char *name, const char
     }
     if (want.dtype == F32) return most / (GOLDEN_F32 * top);
     if (error == 0) return 0;
-    return f32.rank ? sqrt(error) / (GOLDEN_BF16 * sqrt(room)) : INFINITY;
+    if (distance.rank) room = pow(golden_at(distance.data, F32, g->item), 2);
+    return f32.rank || distance.rank ? sqrt(error) / (GOLDEN_BF16 * sqrt(room)) : INFINITY;
 }
 
 static Status golden_see(Tap *tap, Exec *x, const char *name, Tensor t) {

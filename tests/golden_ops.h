@@ -142,7 +142,8 @@ static inline Status golden_op_run(Golden *g, const GoldenOp *o, GoldenCount *c)
         y = exec_new(x, n, 1, n);
         if (bias.rank) bias = tensor_view(bias, 1, n, n);
         int32_t mask = strcmp(golden_text(g, "mask"), "causal") ? MASK_NONE : MASK_CAUSAL;
-        TRY(op_attention_eager(x, &(AttentionEager){y, q, k, v, bias, (float)golden_meta(g, "scale"), mask}));
+        TRY(op_attention_eager(x, &(AttentionEager){.o = y, .q = q, .k = k, .v = v, .bias = bias,
+                                                     .scale = (float)golden_meta(g, "scale"), .mask = mask}));
         golden_count(g, y, "o", 0, c);
         return OK;
     }

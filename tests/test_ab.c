@@ -224,6 +224,9 @@ static void test_reference(void) {
     says("other seed: 9 | 10\n");
     gives(ERR_SOME, "first velocity_000", "-m|flux|--reference|ref|--b|--guidance 3");
     says("other guidance: 2 | 3\n");
+    draw(ZIMAGE "|--cfg-normalization|0.9|-o|out.png|-y|--dump|zref"); /* records a guidance of 0, which it would refuse */
+    gives(OK, "", "-m|zimage|--reference|zref");
+    silent("other ");
     draw(FLUX "|-i|x.png|--strength|0.5|-o|y.png|-y|--dump|iref");
     gives(ERR_USAGE, "iref: began from an image: give it with -i", "-m|flux|--reference|iref");
     gives(OK, "", "-m|flux|--reference|iref|-i|x.png");

@@ -100,7 +100,7 @@ refused 2 "both would be o/x.png" "-o without a counter" batch twice.jsonl --out
 [ ! -e o ]
 is $? "refused before anything is made"
 one() { printf '%s\n' "$1" >one.jsonl; }
-for case in '../x.png|leads out of the folder' '/x.png|expected a name below the folder' 'x/|expected a file' 'x.jpg|expected .png'; do
+for case in '../x.png|leads out of the folder' '/x.png|expected a name below the folder' 'x/|expected a file' 'x.jpg|ends with .jpg'; do
     one "{\"prompt\":\"a\",\"output\":\"${case%%|*}\"}"
     refused 2 "${case#*|}" "output ${case%%|*}" batch one.jsonl --out o
 done

@@ -266,33 +266,54 @@ typedef struct NameRow {
     const char *output; /* NULL: none */
     int count;
     const char *want; /* '|' between names; a refusal's text after '!' */
+    int frames;
 } NameRow;
 
 static const NameRow NAMES[] = {
-    {NULL, 1, "./T-7.png"},
-    {NULL, 2, "./T-7.png|./T-8.png"},
-    {"a.png", 1, "a.png"},
-    {"a.png", 3, "a-1.png|a-2.png|a-3.png"},
-    {"a.PNG", 2, "a-1.PNG|a-2.PNG"},
-    {"a-%d.png", 1, "a-1.png"},
-    {"a-%03d.png", 2, "a-001.png|a-002.png"},
-    {"%02d%%.png", 1, "01%%.png"},
-    {"100%.png", 1, "100%.png"},
-    {"%s %5d %x %0d %00d.png", 1, "%s %5d %x %0d %00d.png"},
-    {"x/%d/a.png", 2, "x/%d/a-1.png|x/%d/a-2.png"},
-    {"x.y/a.b.png", 2, "x.y/a.b-1.png|x.y/a.b-2.png"},
-    {"\xc3\x9c b 'q'.png", 2, "\xc3\x9c b 'q'-1.png|\xc3\x9c b 'q'-2.png"},
-    {"/", 1, "/T-7.png"},
-    {".", 2, "./T-7.png|./T-8.png"},
-    {"nowhere/", 1, "nowhere/T-7.png"},
-    {"%d-%03d.png", 1, "!two counters"},
-    {"a.jpg", 1, "!ends with .jpg, expected .png"},
-    {"a.png.tmp", 1, "!ends with .tmp"},
-    {"a", 1, "!has no .png suffix"},
-    {".png", 1, "!has no .png suffix"},
-    {"a.d/b", 1, "!has no .png suffix"},
-    {"", 1, "!empty"},
+    {NULL, 1, "./T-7.png", 0},
+    {NULL, 2, "./T-7.png|./T-8.png", 0},
+    {"a.png", 1, "a.png", 0},
+    {"a.png", 3, "a-1.png|a-2.png|a-3.png", 0},
+    {"a.PNG", 2, "a-1.PNG|a-2.PNG", 0},
+    {"a-%d.png", 1, "a-1.png", 0},
+    {"a-%03d.png", 2, "a-001.png|a-002.png", 0},
+    {"%02d%%.png", 1, "01%%.png", 0},
+    {"100%.png", 1, "100%.png", 0},
+    {"%s %5d %x %0d %00d.png", 1, "%s %5d %x %0d %00d.png", 0},
+    {"x/%d/a.png", 2, "x/%d/a-1.png|x/%d/a-2.png", 0},
+    {"x.y/a.b.png", 2, "x.y/a.b-1.png|x.y/a.b-2.png", 0},
+    {"\xc3\x9c b 'q'.png", 2, "\xc3\x9c b 'q'-1.png|\xc3\x9c b 'q'-2.png", 0},
+    {"/", 1, "/T-7.png", 0},
+    {".", 2, "./T-7.png|./T-8.png", 0},
+    {"nowhere/", 1, "nowhere/T-7.png", 0},
+    {"%d-%03d.png", 1, "!two counters", 0},
+    {"a.jpg", 1, "!ends with .jpg, expected .png", 0},
+    {"a.png.tmp", 1, "!ends with .tmp", 0},
+    {"a", 1, "!has no .png suffix", 0},
+    {".png", 1, "!has no .png suffix", 0},
+    {"a.d/b", 1, "!has no .png suffix", 0},
+    {"", 1, "!empty", 0},
+    {"a.mp4", 1, "!ends with .mp4, expected .png: T makes pictures", 0},
+    {NULL, 2, "./T-7.mp4|./T-8.mp4", 9},
+    {"a.mp4", 1, "a.mp4", 9},
+    {"a.MKV", 2, "a-1.MKV|a-2.MKV", 9},
+    {"a-%02d.mp4", 2, "a-01.mp4|a-02.mp4", 9},
+    {"f/%04d.png", 1, "f/%04d.png", 9},
+    {"f/%04d.png", 2, "!counts the frames of one clip", 9},
+    {"a.png", 1, "!T makes clips: expected .mp4, .mkv, or a counter for the frames", 9},
+    {"a.png", 1, "a.png", 1},
+    {"%d.png", 1, "%d.png", 1},
+    {"%d-%d.png", 1, "!two counters", 9},
+    {"a.gif", 1, "!ends with .gif, expected .mp4, .mkv or .png", 9},
+    {"a", 1, "!has no .mp4, .mkv or .png suffix", 9},
 };
+
+/* frames 0: of a model that makes pictures. */
+static Status made(const char *output, const char *title, uint64_t seed, int count, int frames, Names *names, Error *e) {
+    const NamesWanted wanted = {.title = title, .seed = seed, .count = count, .frames = frames ? frames : 1,
+                                .of = frames ? NAMES_OF_CLIPS : NAMES_OF_PICTURES};
+    return names_make(output, &wanted, names, e);
+}
 
 static void test_names(Tally *t) {
     for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
@@ -300,7 +321,7 @@ static void test_names(Tally *t) {
         Names names;
         Error e = {0};
         char got[512] = "";
-        Status status = names_make(r->output, "T", 7, r->count, &names, &e);
+        Status status = made(r->output, "T", 7, r->count, r->frames, &names, &e);
         for (int k = 0; k < names.count; k++)
             snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s", k ? "|" : "", names.path[k]);
         bool good = r->want[0] == '!' ? status == ERR_USAGE && strstr(e.text, r->want + 1)
@@ -316,7 +337,7 @@ static void test_names(Tally *t) {
     for (size_t i = 0; i < sizeof titles / sizeof titles[0]; i++) {
         Names names;
         Error e = {0};
-        Status status = names_make(NULL, titles[i][0], 1, 1, &names, &e);
+        Status status = made(NULL, titles[i][0], 1, 1, 0, &names, &e);
         check(t, status == OK && !strcmp(names.path[0], titles[i][1]), titles[i][0],
               names.count ? names.path[0] : e.text);
         names_free(&names);
@@ -329,7 +350,7 @@ static void test_names(Tally *t) {
     strcpy(want + 101, "-1.png");
     Names names;
     Error e = {0};
-    Status status = names_make(NULL, title, 1, 1, &names, &e);
+    Status status = made(NULL, title, 1, 1, 0, &names, &e);
     check(t, status == OK && !strcmp(names.path[0], want), "long title",
           names.count ? names.path[0] : e.text);
     names_free(&names);
@@ -338,7 +359,7 @@ static void test_names(Tally *t) {
 static Status checked(const char *output, int count, bool overwrite, Error *e) {
     Names names;
     *e = (Error){0};
-    Status status = names_make(output, "T", 7, count, &names, e);
+    Status status = made(output, "T", 7, count, 0, &names, e);
     if (status == OK) status = names_check(&names, overwrite, e);
     names_free(&names);
     return status;

@@ -171,6 +171,10 @@ works "--dump" ditto -p "a cat" -o a.png --seed 3 --dump stages
 [ -f stages/meta.json ] && [ -f stages/noise.safetensors ] && [ -f stages/latents.safetensors ]
 is $? "stages are written"
 refused 2 "holds a dump; give -y" "a second dump" ditto -p "a cat" -o b.png --seed 3 --dump stages
+refused 2 "needs --dump" "--taps alone" ditto -p "a cat" -o d.png --seed 3 --taps
+works "--taps" ditto -p "a cat" -o taps.png --seed 3 --dump inner --taps
+[ -s inner/vae.mid.attention.out.safetensors ] && [ ! -e stages/vae.picture.safetensors ] && cmp -s a.png taps.png
+is $? "--taps: the decoder's tensors beside the stages, and the same picture"
 works "--inject" ditto -p "a cat" -o b.png --seed 4 --inject noise=stages/noise.safetensors --no-metadata
 works "injected noise gives the picture" "$DITTO" compare a.png b.png
 refused 6 "no such file: nowhere.safetensors" "missing file to inject" ditto -p x -o c.png --inject noise=nowhere.safetensors

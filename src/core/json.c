@@ -1,5 +1,5 @@
-/* json.c - see json.h. Before cJSON sees the text, bare infinities are replaced in a copy of
- * the text, outside strings only. */
+/* json.c - see json.h. Before cJSON sees the text, bare infinities and NaNs are replaced in a copy of the text, outside
+ * strings only and where they are whole values; NaNs are put back into the tree. */
 #include "core/json.h"
 
 #include "core/file.h"
@@ -9,8 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Replaces bare -Infinity and Infinity by numbers of the same length in bytes (padding with spaces keeps
- * offsets true): 1e999 overflows to infinity in strtod. Refuses NaN and \u0000. */
+static bool delimits(char c) { return !c || strchr(" \t\r\n,:[]{}", c); }
+
+/* Is text[at, at + n) a whole value, with a minus before it where `minus`? */
+static bool whole(const char *text, size_t size, size_t at, size_t n, bool minus) {
+    size_t begin = at && minus && text[at - 1] == '-' ? at - 1 : at, end = at + n;
+    return (!begin || delimits(text[begin - 1])) && (end >= size || delimits(text[end]));
+}
+
+/* NaN's stand-in: a string that no JSON text can hold, since 0xff is no byte of UTF-8. */
+static const char NAN_TEXT[] = "\"\xff\"", NAN_STRING[] = "\xff";
+
+/* Replaces bare -Infinity, Infinity and NaN by values of the same length in bytes (padding with spaces keeps
+ * offsets true): 1e999 overflows to infinity in strtod. Refuses \u0000 and bytes 0xff in strings. */
 static Status soften(char *text, size_t size, const char *where, Error *e) {
     bool in_string = false;
     for (size_t i = 0; i < size; i++) {
@@ -22,15 +33,16 @@ static Status soften(char *text, size_t size, const char *where, Error *e) {
                 i++;
             } else if (c == '"') {
                 in_string = false;
-            } else if (!c) {
-                return fail(e, ERR_MODEL, "%s: byte %zu: NUL byte in a string", where, i);
+            } else if (!c || c == *NAN_STRING) {
+                return fail(e, ERR_MODEL, "%s: byte %zu: %s in a string", where, i, c ? "no UTF-8" : "NUL byte");
             }
         } else if (c == '"') {
             in_string = true;
-        } else if (c == 'I' && i + 8 <= size && !memcmp(text + i, "Infinity", 8)) {
+        } else if (c == 'I' && i + 8 <= size && !memcmp(text + i, "Infinity", 8) && whole(text, size, i, 8, true)) {
             memcpy(text + i, "1e999   ", 8);
-        } else if (c == 'N' && i + 3 <= size && !memcmp(text + i, "NaN", 3)) {
-            return fail(e, ERR_MODEL, "%s: byte %zu: NaN is not accepted", where, i);
+        } else if (c == 'N' && i + 3 <= size && !memcmp(text + i, "NaN", 3) && whole(text, size, i, 3, false)) {
+            memcpy(text + i, NAN_TEXT, 3);
+            i += 2;
         }
     }
     return OK;
@@ -65,6 +77,21 @@ static Status refuse_duplicates(const Json *j, const char *where, Error *e) {
     return OK;
 }
 
+/* Makes the stand-ins numbers; one that stands as a key is refused. */
+static Status restore_nan(Json *j, const char *where, Error *e) {
+    for (; j; j = j->next) {
+        if (j->string && !strcmp(j->string, NAN_STRING)) return fail(e, ERR_MODEL, "%s: NaN is no key", where);
+        if (cJSON_IsString(j) && !strcmp(j->valuestring, NAN_STRING)) {
+            cJSON_free(j->valuestring);
+            j->valuestring = NULL;
+            j->type = cJSON_Number;
+            j->valuedouble = (double)NAN;
+        }
+        if (j->child) TRY(restore_nan(j->child, where, e));
+    }
+    return OK;
+}
+
 Status json_parse(const char *text, size_t size, const char *where, Json **out, Error *e) {
     *out = NULL;
     char *copy = malloc(size + 1);
@@ -76,8 +103,10 @@ Status json_parse(const char *text, size_t size, const char *where, Json **out, 
         const char *end = copy;
         Json *j = cJSON_ParseWithLengthOpts(copy, size + 1, &end, 1);
         if (!j) status = fail(e, ERR_MODEL, "%s: not valid JSON near byte %zu", where, (size_t)(end - copy));
-        else if ((status = refuse_duplicates(j, where, e)) != OK) cJSON_Delete(j);
-        else *out = j;
+        if (j) status = restore_nan(j, where, e);
+        if (j && status == OK) status = refuse_duplicates(j, where, e);
+        if (status == OK) *out = j;
+        else cJSON_Delete(j);
     }
     free(copy);
     return status;

@@ -2,7 +2,8 @@
  *
  * cJSON compares keys without case, keeps duplicate keys, holds numbers as doubles and refuses a bare
  * -Infinity (published Sana schedulers hold one). Here: keys are compared exactly, a duplicate key or an
- * embedded NUL is an error, integers beyond 2^53 are an error, Infinity and -Infinity are accepted as values.
+ * embedded NUL is an error, integers beyond 2^53 are an error; Infinity, -Infinity and NaN are accepted as whole
+ * values, as Python writes them: numbers, which whoever reads one must expect.
  * Readers name the file and key: "x/config.json: num_layers: found "a", expected an integer".
  * Easy to get wrong: json_get() on the same object is linear; iterate children for big maps. */
 #ifndef JSON_H

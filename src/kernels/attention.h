@@ -18,10 +18,18 @@ typedef enum AttentionMask { MASK_NONE, MASK_CAUSAL } AttentionMask;
  * to 512 that are multiples of 32 the one in attention_wide.h. */
 typedef struct Attention { Tensor o, q, k, v; float scale; int32_t mask; } Attention;
 
-/* The eager form of transformers: s = r(r(q.k^T) * scale) (scale 1: no second rounding happens), with bias
- * s = r(s + bias[h,q,k]), MASK_CAUSAL drops keys after the query, softmax in f32, r, product with v, r.
- * bias [H,Tq,Tk] or absent. Softmax rows are EXACT given the scores. */
-typedef struct AttentionEager { Tensor o, q, k, v, bias; float scale; int32_t mask; } AttentionEager;
+/* The eager form of transformers: s = r(r(q.k^T) * scale) (scale 1: no second rounding happens), with softcap (above 0)
+ * s = r(r(tanh(r(s * fl32(1 / softcap)))) * softcap) (PyTorch on CUDA divides by a host number so), with bias
+ * s = r(s + bias[h,q,k]), MASK_CAUSAL drops keys after the query and, with window (above 0), all but the last `window` of the
+ * others; softmax in f32, r, product with v, r. bias [H,Tq,Tk] or absent. tanh as in Act: the recorded table in BF16. A window
+ * without MASK_CAUSAL is ERR_MODEL. Softmax rows are EXACT given the scores. */
+typedef struct AttentionEager {
+    Tensor o, q, k, v, bias;
+    float scale;
+    int32_t mask;
+    float softcap;
+    int32_t window;
+} AttentionEager;
 
 /* The mid block of the VAEs: one head as wide as the channels, over all pixels. x (normed), residual, y [T,C],
  * weights [C,C] with biases:

@@ -10,6 +10,7 @@
 #include "kernels/exp_cpu.h"
 #include "kernels/gemm_cpu.h"
 #include "kernels/registry.h"
+#include "kernels/unary.h"
 #include "ops.h"
 
 enum { BLOCK_Q = 96, BLOCK_K = 512, LANES = 32 };
@@ -160,12 +161,28 @@ static size_t attention_scratch(const Exec *x, const void *args) {
     return p.per_thread * (size_t)p.threads;
 }
 
-/* One row of scores through scaling, bias, mask and softmax, with the contract's roundings. */
-static void eager_row(const AttentionEager *a, int64_t head, int64_t query, float *s, int64_t n, float *wide) {
+static void row_tanh(float *v, int64_t n, const uint16_t *table) {
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &v[i], 4);
+        v[i] = table ? bf16_to_f32(table[bits >> 16]) : tanhf(v[i]);
+    }
+}
+
+/* One row of scores through scaling, cap, bias, mask and softmax, with the contract's roundings. cap: tanh of BF16. */
+static void eager_row(const AttentionEager *a, int64_t head, int64_t query, float *s, int64_t n, float *wide,
+                      const uint16_t *cap) {
     bool half = a->q.dtype == BF16;
     if (half) row_round(s, n);
     if (a->scale != 1.0f) {
         row_scale(s, n, a->scale);
+        if (half) row_round(s, n);
+    }
+    if (a->softcap > 0) {
+        row_scale(s, n, 1.0f / a->softcap);
+        if (half) row_round(s, n);
+        row_tanh(s, n, half ? cap : NULL);
+        row_scale(s, n, a->softcap);
         if (half) row_round(s, n);
     }
     if (a->bias.rank) {
@@ -180,12 +197,15 @@ static void eager_row(const AttentionEager *a, int64_t head, int64_t query, floa
     }
     if (a->mask == MASK_CAUSAL)
         for (int64_t j = query + 1; j < n; j++) s[j] = -INFINITY;
+    if (a->window > 0)
+        for (int64_t j = gemm_min(query - a->window, n - 1); j >= 0; j--) s[j] = -INFINITY;
     float sum = row_exp(s, n, row_max(s, n));
     for (int64_t j = 0; j < n; j++) s[j] /= sum;
     if (half) row_round(s, n);
 }
 
-static void eager_unit(const Plan *p, const AttentionEager *a, int64_t head, int64_t q0, char *scratch) {
+static void eager_unit(const Plan *p, const AttentionEager *a, int64_t head, int64_t q0, char *scratch,
+                       const uint16_t *cap) {
     float *q_buffer = (float *)(void *)(scratch + p->q), *kv = (float *)(void *)(scratch + p->kv);
     float *s = (float *)(void *)(scratch + p->scores), *out = (float *)(void *)(scratch + p->out);
     float wide[BLOCK_K];
@@ -196,7 +216,7 @@ static void eager_unit(const Plan *p, const AttentionEager *a, int64_t head, int
         const float *k = head_block(&a->k, head / p->group, k0, m, kv, &ld);
         gemm_nt(n, m, e, 1, q, ldq, k, ld, 0, s + k0, p->tk);
     }
-    for (int64_t i = 0; i < n; i++) eager_row(a, head, q0 + i, s + i * p->tk, p->tk, wide);
+    for (int64_t i = 0; i < n; i++) eager_row(a, head, q0 + i, s + i * p->tk, p->tk, wide, cap);
     for (int64_t k0 = 0; k0 < p->tk; k0 += p->block_k) {
         int64_t m = gemm_min(p->block_k, p->tk - k0);
         const float *v = head_block(&a->v, head / p->group, k0, m, kv, &ld);
@@ -216,12 +236,19 @@ static Status attention_eager(Exec *x, const void *args) {
                          a->bias.shape[2] != p.tk || a->bias.stride[2] != 1 || a->bias.dtype != a->q.dtype))
         return fail(x->error, ERR_MODEL, "attention_eager: bias must be [%lld, %lld, %lld] of the dtype of q",
                     (long long)p.heads, (long long)p.tq, (long long)p.tk);
+    if (!(a->softcap >= 0) || a->window < 0 || (a->window && a->mask != MASK_CAUSAL))
+        return fail(x->error, ERR_MODEL, "attention_eager: softcap %g and window %d: expected none below 0, and a window only "
+                    "under a causal mask", (double)a->softcap, (int)a->window);
+    if (a->softcap > 0 && a->q.dtype == BF16 && !x->unary)
+        return fail(x->error, ERR_MODEL, "attention_eager: the tables of the BF16 functions are not open");
+    const uint16_t *cap = x->unary ? x->unary->table[UNARY_TANH] : NULL;
     char *scratch = arena_push(x->scratch, p.per_thread * (size_t)p.threads);
     if (!scratch) return fail(x->error, ERR_MEMORY, "attention_eager: no scratch");
     int64_t units = p.heads * p.blocks;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(p.threads)
     for (int64_t u = 0; u < units; u++)
-        eager_unit(&p, a, u / p.blocks, u % p.blocks * p.block_q, scratch + p.per_thread * (size_t)gemm_thread());
+        eager_unit(&p, a, u / p.blocks, u % p.blocks * p.block_q, scratch + p.per_thread * (size_t)gemm_thread(),
+                   cap);
     return OK;
 }
 

@@ -396,6 +396,9 @@ static Status attention_eager(Exec *x, const void *args) {
                          a->bias.shape[2] != tk || a->bias.stride[2] != 1 || a->bias.dtype != a->q.dtype))
         return fail(x->error, ERR_MODEL, "attention_eager: bias must be [%lld, %lld, %lld] of the dtype of q",
                     (long long)a->q.shape[1], (long long)tq, (long long)tk);
+    if (!(a->softcap >= 0) || a->window < 0 || (a->window && a->mask != MASK_CAUSAL))
+        return fail(x->error, ERR_MODEL, "attention_eager: softcap %g and window %d: expected none below 0, and a window only "
+                    "under a causal mask", (double)a->softcap, (int)a->window);
     if (!tensor_numel(a->o)) return OK;
     TRY(cuda_need_blas(x->cuda, x->error));
     Eager p = eager_of(a);
@@ -416,7 +419,7 @@ static Status attention_eager(Exec *x, const void *args) {
             int64_t key_head = h.k_step ? head : g;
             Tensor s = tensor_of(at, a->q.dtype, count, tq, tk);
             TRY(scores(x, "attention_eager", &a->q, &k, head, key_head, h.k_step, 0, 1, s));
-            TRY(cuda_pieces_softmax(x, s, a->bias, head, a->scale, a->mask == MASK_CAUSAL));
+            TRY(cuda_pieces_softmax(x, s, a, head));
             TRY(mix(x, "attention_eager", s, &v, key_head, h.k_step, head_at(&a->o, 0, head), a->o.dtype,
                     leading(&a->o), a->o.stride[1]));
         }

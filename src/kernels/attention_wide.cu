@@ -14,9 +14,11 @@
 namespace {
 
 constexpr int QUERIES = 64, KEYS = 128, THREADS = 256, DOWN = 2, ACROSS = 4;
-constexpr int DIMS = 64, V_KEYS = 64, CHUNK = 128;                    /* slices: KEYS x DIMS of K, V_KEYS x CHUNK of V */
-constexpr int PAD = 16, K_PITCH = DIMS * 2 + PAD, V_PITCH = CHUNK * 2 + PAD, P_PITCH = KEYS * 2 + PAD; /* bytes */
-constexpr int STAGES = 6, STAGE = KEYS * K_PITCH, P_BYTES = QUERIES * P_PITCH, PART = ACROSS * QUERIES; /* PART: floats */
+constexpr int DIMS = 64, V_KEYS = 64, CHUNK = 128; /* slices: KEYS x DIMS of K, V_KEYS x CHUNK of V */
+constexpr int PAD = 16, K_PITCH = DIMS * 2 + PAD, V_PITCH = CHUNK * 2 + PAD,
+              P_PITCH = KEYS * 2 + PAD; /* bytes */
+constexpr int STAGES = 6, STAGE = KEYS * K_PITCH, P_BYTES = QUERIES * P_PITCH,
+              PART = ACROSS * QUERIES;                           /* PART: floats */
 constexpr int E_MIN = 256, E_MAX = 512, E_STEP = 32, VECTOR = 8; /* elements of 16 bytes */
 constexpr float LOG2E = 1.4426950408889634074f;
 static_assert(V_KEYS * V_PITCH <= STAGE, "a slice of V fits a stage");
@@ -35,25 +37,34 @@ __device__ inline uint32_t address(const void *p) { return (uint32_t)__cvta_gene
 
 /* 16 bytes to shared memory, zeros unless valid. */
 __device__ inline void fetch(uint32_t to, const __nv_bfloat16 *from, bool valid) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0)
+                 : "memory");
 }
 __device__ inline void fetched() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LEFT> __device__ inline void await() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
+template <int LEFT> __device__ inline void await() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
 
 /* Four 8x8 matrices, one row address a lane. */
 __device__ inline void matrices(uint32_t *to, uint32_t at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(at)
+                 : "memory");
 }
 __device__ inline void matrices_turned(uint32_t *to, uint32_t at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(at)
+                 : "memory");
 }
 
 /* c[16 x 8] += a[16 x 8] b[8 x 8]. */
 __device__ inline void multiply(float *c, const uint32_t *a, uint32_t b) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(b));
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, "
+        "%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
 /* acc[32 rows x 32 columns] += 16 steps of the sum: a[down]: 16 rows by 16, both halves; b[pair]: 16 columns by 16. */
@@ -63,7 +74,8 @@ __device__ inline void multiply_all(float (*acc)[4][4], const uint32_t (*a)[4], 
 #pragma unroll
         for (int down = 0; down < 2; down++)
 #pragma unroll
-            for (int n = 0; n < 4; n++) multiply(acc[down][n], a[down] + 2 * half, b[n / 2][2 * (n % 2) + half]);
+            for (int n = 0; n < 4; n++)
+                multiply(acc[down][n], a[down] + 2 * half, b[n / 2][2 * (n % 2) + half]);
 }
 
 /* The ring's producer: which slice comes next. */
@@ -96,8 +108,8 @@ __device__ inline void produce(Source &s, const Shape &p, uint32_t stage) {
 
 /* CHUNKS * CHUNK columns hold the head. */
 template <int CHUNKS>
-__global__ void __launch_bounds__(THREADS, 1) k_attention_wide(__nv_bfloat16 *o, int64_t o_token, int64_t o_head, View q, View k,
-                                                               View v, Shape p) {
+__global__ void __launch_bounds__(THREADS, 1)
+    k_attention_wide(__nv_bfloat16 *o, int64_t o_token, int64_t o_head, View q, View k, View v, Shape p) {
     extern __shared__ char memory[];
     const int q_pitch = p.e * 2 + PAD;
     char *probabilities = memory + QUERIES * q_pitch;
@@ -110,12 +122,14 @@ __global__ void __launch_bounds__(THREADS, 1) k_attention_wide(__nv_bfloat16 *o,
     const int a_row = lane % 16, a_column = lane / 16 * 8; /* ldmatrix of A, and of V turned */
     const int b_row = lane % 8 + lane / 16 * 8, b_column = lane / 8 % 2 * 8;
 
-    Source source = {k.data + kv * k.head, v.data + kv * v.head, k.token, v.token, 0, 0, (p.e + DIMS - 1) / DIMS, 0};
+    Source source = {
+        k.data + kv * k.head, v.data + kv * v.head, k.token, v.token, 0, 0, (p.e + DIMS - 1) / DIMS, 0};
     source.per = source.slices + CHUNKS * 2;
     for (int i = threadIdx.x; i < QUERIES * p.e / VECTOR; i += THREADS) {
         int row = i / (p.e / VECTOR), at = i % (p.e / VECTOR) * VECTOR;
         bool valid = query + row < p.tq;
-        fetch(q_at + row * q_pitch + at * 2, q.data + (valid ? (query + row) * q.token : 0) + head * q.head + at, valid);
+        fetch(q_at + row * q_pitch + at * 2,
+              q.data + (valid ? (query + row) * q.token : 0) + head * q.head + at, valid);
     }
     for (int i = 0; i < STAGES - 1; i++) produce(source, p, ring + i * STAGE);
 
@@ -131,7 +145,8 @@ __global__ void __launch_bounds__(THREADS, 1) k_attention_wide(__nv_bfloat16 *o,
     };
 
     float out[CHUNKS][2][4][4];
-    float top[4], sum[4], keep[4]; /* of rows down * 32 + 8 i + quad, the same in all lanes and warps that have them */
+    float top[4], sum[4],
+        keep[4]; /* of rows down * 32 + 8 i + quad, the same in all lanes and warps that have them */
 #pragma unroll
     for (int i = 0; i < 4; i++) top[i] = -INFINITY, sum[i] = 0.0f;
 
@@ -192,7 +207,8 @@ __global__ void __launch_bounds__(THREADS, 1) k_attention_wide(__nv_bfloat16 *o,
                 float e[2];
 #pragma unroll
                 for (int c = 0; c < 2; c++) {
-                    e[c] = across * 32 + n * 8 + 2 * t + c < left ? exp2f(s[i / 2][n][i % 2 * 2 + c] - base) : 0.0f;
+                    e[c] = across * 32 + n * 8 + 2 * t + c < left ? exp2f(s[i / 2][n][i % 2 * 2 + c] - base)
+                                                                  : 0.0f;
                     total += e[c];
                 }
                 *(__nv_bfloat162 *)(probabilities + row * P_PITCH + (across * 32 + n * 8 + 2 * t) * 2) =
@@ -213,27 +229,33 @@ __global__ void __launch_bounds__(THREADS, 1) k_attention_wide(__nv_bfloat16 *o,
 #pragma unroll
                     for (int i = 0; i < 4; i++)
 #pragma unroll
-                        for (int w = 0; w < ACROSS; w++) sum[i] += part_sum[w * QUERIES + down * 32 + 8 * i + quad];
+                        for (int w = 0; w < ACROSS; w++)
+                            sum[i] += part_sum[w * QUERIES + down * 32 + 8 * i + quad];
 #pragma unroll
                 for (int d = 0; d < V_KEYS; d += 16) {
 #pragma unroll
                     for (int i = 0; i < 2; i++) {
-                        matrices(a[i], p_at + (down * 32 + i * 16 + a_row) * P_PITCH + (part * V_KEYS + d + a_column) * 2);
-                        matrices_turned(b[i], slice + (d + a_row) * V_PITCH + (across * 32 + i * 16 + a_column) * 2);
+                        matrices(a[i], p_at + (down * 32 + i * 16 + a_row) * P_PITCH +
+                                           (part * V_KEYS + d + a_column) * 2);
+                        matrices_turned(b[i], slice + (d + a_row) * V_PITCH +
+                                                  (across * 32 + i * 16 + a_column) * 2);
                     }
                     multiply_all(acc, a, b);
                 }
             }
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const float alpha = last ? 1.0f / (sum[i] == 0.0f ? 1.0f : sum[i]) : 1.0f, beta = alpha * keep[i];
+                const float alpha = last ? 1.0f / (sum[i] == 0.0f ? 1.0f : sum[i]) : 1.0f,
+                            beta = alpha * keep[i];
 #pragma unroll
                 for (int n = 0; n < 4; n++)
 #pragma unroll
                     for (int c = 0; c < 2; c++) {
                         float &to = out[chunk][i / 2][n][i % 2 * 2 + c], x = acc[i / 2][n][i % 2 * 2 + c];
-                        if (first) to = x * alpha;
-                        else to = last ? fmaf(x, alpha, beta * to) : fmaf(keep[i], to, x);
+                        if (first)
+                            to = x * alpha;
+                        else
+                            to = last ? fmaf(x, alpha, beta * to) : fmaf(keep[i], to, x);
                     }
             }
         }
@@ -248,8 +270,8 @@ __global__ void __launch_bounds__(THREADS, 1) k_attention_wide(__nv_bfloat16 *o,
             for (int n = 0; n < 4; n++) {
                 const int column = chunk * CHUNK + across * 32 + n * 8 + 2 * t;
                 if (row < p.tq && column < p.e)
-                    *(__nv_bfloat162 *)(o + row * o_token + head * o_head + column) =
-                        __floats2bfloat162_rn(out[chunk][i / 2][n][i % 2 * 2], out[chunk][i / 2][n][i % 2 * 2 + 1]);
+                    *(__nv_bfloat162 *)(o + row * o_token + head * o_head + column) = __floats2bfloat162_rn(
+                        out[chunk][i / 2][n][i % 2 * 2], out[chunk][i / 2][n][i % 2 * 2 + 1]);
             }
         }
 }
@@ -257,19 +279,25 @@ __global__ void __launch_bounds__(THREADS, 1) k_attention_wide(__nv_bfloat16 *o,
 View view_of(const Tensor &t) { return {(const __nv_bfloat16 *)t.data, t.stride[0], t.stride[1]}; }
 
 template <int CHUNKS> Status launch(Exec *x, const Attention *a) {
-    Shape p = {(int)a->q.shape[0], (int)a->k.shape[0], (int)a->q.shape[2], (int)(a->q.shape[1] / a->k.shape[1]), a->scale};
-    size_t bytes = (size_t)QUERIES * (size_t)(p.e * 2 + PAD) + P_BYTES + 2 * PART * sizeof(float) + STAGES * STAGE;
-    cudaError_t code = cudaFuncSetAttribute(k_attention_wide<CHUNKS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-    if (code != cudaSuccess) return fail(x->error, ERR_DEVICE, "attention: %zu bytes of shared memory: %s", bytes,
-                                         cudaGetErrorString(code));
+    Shape p = {(int)a->q.shape[0], (int)a->k.shape[0], (int)a->q.shape[2],
+               (int)(a->q.shape[1] / a->k.shape[1]), a->scale};
+    size_t bytes =
+        (size_t)QUERIES * (size_t)(p.e * 2 + PAD) + P_BYTES + 2 * PART * sizeof(float) + STAGES * STAGE;
+    cudaError_t code = cudaFuncSetAttribute(k_attention_wide<CHUNKS>,
+                                            cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    if (code != cudaSuccess)
+        return fail(x->error, ERR_DEVICE, "attention: %zu bytes of shared memory: %s", bytes,
+                    cudaGetErrorString(code));
     dim3 blocks((unsigned)((p.tq + QUERIES - 1) / QUERIES), (unsigned)a->q.shape[1]);
     k_attention_wide<CHUNKS><<<blocks, THREADS, bytes, x->cuda->stream>>>(
-        (__nv_bfloat16 *)a->o.data, a->o.stride[0], a->o.stride[1], view_of(a->q), view_of(a->k), view_of(a->v), p);
+        (__nv_bfloat16 *)a->o.data, a->o.stride[0], a->o.stride[1], view_of(a->q), view_of(a->k),
+        view_of(a->v), p);
     return cuda_launched(x, "attention");
 }
 
 bool vectors(const Tensor &t, int elements) {
-    return (uintptr_t)t.data % (elements * sizeof(__nv_bfloat16)) == 0 && (t.shape[0] == 1 || t.stride[0] % elements == 0) &&
+    return (uintptr_t)t.data % (elements * sizeof(__nv_bfloat16)) == 0 &&
+           (t.shape[0] == 1 || t.stride[0] % elements == 0) &&
            (t.shape[1] == 1 || t.stride[1] % elements == 0);
 }
 
@@ -277,9 +305,10 @@ bool vectors(const Tensor &t, int elements) {
 
 bool attention_wide_serves(const Cuda *c, const Attention *a) {
     int64_t e = a->q.shape[2];
-    return c->sm >= 90 && a->q.dtype == BF16 && a->mask == MASK_NONE && e > E_MIN && e <= E_MAX && e % E_STEP == 0 &&
-           a->k.shape[0] > 0 && a->k.shape[0] < INT32_MAX - KEYS && a->q.shape[0] < INT32_MAX - QUERIES && a->q.shape[1] <= 65535 && vectors(a->q, VECTOR) && vectors(a->k, VECTOR) &&
-           vectors(a->v, VECTOR) && vectors(a->o, 2);
+    return c->sm >= 90 && a->q.dtype == BF16 && a->mask == MASK_NONE && e > E_MIN && e <= E_MAX &&
+           e % E_STEP == 0 && a->k.shape[0] > 0 && a->k.shape[0] < INT32_MAX - KEYS &&
+           a->q.shape[0] < INT32_MAX - QUERIES && a->q.shape[1] <= 65535 && vectors(a->q, VECTOR) &&
+           vectors(a->k, VECTOR) && vectors(a->v, VECTOR) && vectors(a->o, 2);
 }
 
 Status attention_wide_run(Exec *x, const Attention *a) {

@@ -36,17 +36,19 @@ __device__ inline float warp_sum(float v) {
 struct EagerRow {
     int64_t head_stride, query_stride; /* of the bias, in elements */
     int64_t rows, n, tq, head0;
-    float scale;
+    float scale, softcap, inverse; /* inverse of the cap; softcap 0: none */
+    int64_t window;                /* 0: none */
     bool causal;
 };
 
-/* Element j of a row after scaling, bias and mask. */
+/* Element j of a row after scaling, cap, bias and mask. */
 template <typename T>
 __device__ inline float eager_score(const T *s, const T *bias, const EagerRow &p, int64_t query, int64_t j) {
     float v = widen<T>(s[j]);
     if (p.scale != 1.0f) v = r<T>(v * p.scale);
+    if (p.softcap > 0.0f) v = r<T>(r<T>(tanhf(r<T>(v * p.inverse))) * p.softcap);
     if (bias) v = r<T>(v + widen<T>(bias[j]));
-    return p.causal && j > query ? -INFINITY : v;
+    return (p.causal && j > query) || (p.window && j <= query - p.window) ? -INFINITY : v;
 }
 
 template <typename T> __global__ void __launch_bounds__(WARP * WARPS) k_softmax_rows(T *scores, const T *bias, EagerRow p) {
@@ -150,7 +152,8 @@ __global__ void __launch_bounds__(THREADS) k_flash_divide(T *o, int64_t token, i
 
 constexpr int TILE = 64, TILE_ROWS = THREADS / TILE;
 
-__global__ void __launch_bounds__(THREADS) k_turn(uint16_t *y, const uint16_t *in, int64_t rows, int64_t columns, int64_t stride) {
+__global__ void __launch_bounds__(THREADS) k_turn(uint16_t *y, const uint16_t *in, int64_t rows,
+                                                  int64_t columns, int64_t stride) {
     __shared__ uint16_t tile[TILE][TILE + 2]; /* an odd number of words a row */
     int64_t row = (int64_t)blockIdx.x * TILE, column = (int64_t)blockIdx.y * TILE;
     int across = threadIdx.x % TILE;
@@ -190,14 +193,18 @@ __global__ void __launch_bounds__(THREADS) k_conv_plain(T *y, const T *in, const
 
 } /* namespace */
 
-Status cuda_pieces_softmax(Exec *x, Tensor s, Tensor bias, int64_t head0, float scale, bool causal) {
+Status cuda_pieces_softmax(Exec *x, Tensor s, const AttentionEager *a, int64_t head0) {
+    Tensor bias = a->bias;
     EagerRow p = {};
     p.rows = s.shape[0] * s.shape[1];
     p.tq = s.shape[1];
     p.n = s.shape[2];
     p.head0 = head0;
-    p.scale = scale;
-    p.causal = causal;
+    p.scale = a->scale;
+    p.causal = a->mask == MASK_CAUSAL;
+    p.softcap = a->softcap;
+    p.inverse = a->softcap > 0.0f ? 1.0f / a->softcap : 0.0f;
+    p.window = a->window;
     if (bias.rank) {
         p.head_stride = bias.stride[0];
         p.query_stride = bias.stride[1];

@@ -19,9 +19,9 @@ static inline Status cuda_pieces_op(Exec *x, OpId op, const void *args) {
     return x->ops->impl[op][x->ops->count[op] - 1]->run(x, args);
 }
 
-/* attention_eager between the products: s[heads, tq, tk], contiguous, holds r(q.k) and receives the probabilities.
- * bias: the op's, or absent; head0: first head of s in it. */
-Status cuda_pieces_softmax(Exec *x, Tensor s, Tensor bias, int64_t head0, float scale, bool causal);
+/* attention_eager between the products: s[heads, tq, tk], contiguous, holds r(q.k) and receives the probabilities: a's scale,
+ * cap, bias and mask, then the softmax. head0: first head of s. */
+Status cuda_pieces_softmax(Exec *x, Tensor s, const AttentionEager *a, int64_t head0);
 
 /* attention by parts. s F32 [heads, n, tk], contiguous scaled scores of queries q0..q0+n; p (F32: s itself; BF16: another
  * buffer) receives exp(s - max) rounded to p's dtype, sum F32 [heads, n] the sums of the unrounded values. */

@@ -57,6 +57,20 @@ typedef struct Negate { Tensor y, x; } Negate;
  * tensor does not promote in PyTorch). F32: y = x + v*dt, two roundings. dt F32 [1] in StepParams. */
 typedef struct EulerStep { Tensor y, x, v, dt; } EulerStep;
 
+typedef enum DpmCoefficient {
+    DPM_SIGMA,
+    DPM_SAMPLE, /* sigma' / sigma, the next step's over this one's */
+    DPM_DATA,   /* (1 - sigma') (exp(-h) - 1): negative */
+    DPM_HALF,   /* half of it; 0: a step of first order */
+    DPM_RATIO,  /* 1 / r0 */
+    DPM_COEFFICIENTS
+} DpmCoefficient;
+/* A step of DPM-Solver++ 2M (sched_dpm.h makes k), F32 only, every product and difference rounded: the data prediction
+ * m = x - k[SIGMA] v; y = k[SAMPLE] x - k[DATA] m; and where k[HALF] is not 0, y = that - k[HALF] (k[RATIO] (m - last)), last
+ * being the m of the step before; otherwise last is not read. k F32 [DPM_COEFFICIENTS] in StepParams. y may alias x, m may
+ * alias last. */
+typedef struct DpmStep { Tensor y, m, x, v, last, k; } DpmStep;
+
 /* y = r(r(x * mul) + add): latents before the VAE decoder (mul = fl32(1/scaling_factor), add = shift_factor). */
 typedef struct Affine { Tensor y, x; float mul, add; } Affine;
 

@@ -400,8 +400,8 @@ template <int V> Status choose_kept(Exec *x, const GroupNorm *a, Scratch s) {
 bool vectorable(const Tensor &t, int v) {
     size_t size = dtype_size(t.dtype);
     Walk w = walk_of(t, 1, 1);
-    return w.line == w.width * w.pixel && t.shape[2] % v == 0 && (t.shape[1] == 1 || t.stride[1] % v == 0) && (t.shape[0] == 1 || t.stride[0] % v == 0) &&
-           (uintptr_t)t.data % (v * size) == 0;
+    return w.line == w.width * w.pixel && t.shape[2] % v == 0 && (t.shape[1] == 1 || t.stride[1] % v == 0) &&
+           (t.shape[0] == 1 || t.stride[0] % v == 0) && (uintptr_t)t.data % (v * size) == 0;
 }
 
 Status check(Exec *x, OpId op, const GroupNorm *a) {

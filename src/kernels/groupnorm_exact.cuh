@@ -2,11 +2,11 @@
  * code), for the groups whose rounded statistics depend on it; and what groupnorm.cu shares with it.
  *
  * The group's numbers lie channel after channel, pixels in order. Lane t of 512 (of 32, when there are fewer than 512 numbers)
- * takes t, t + 512, ... serially: delta = v - mean; mean = mean + delta / n; m2 = fma(delta, v - mean, m2). Merges of own (A) and
- * other (B): delta = meanB - meanA, q = nB / (nA + nB), mean = fma(delta, q, meanA), m2 = fma(delta delta nA, q, m2A + m2B),
- * products left to right; an empty side leaves the other. Shuffle-down 16, 8, 4, 2, 1 in each warp, then among the warps' results.
- * m = r(mean), s = r(rsqrtf(m2 / n + r(eps))). A block is one warp, so that a group's lanes spread over 16 SMs; the block that
- * ends last merges: which one that is changes nothing.
+ * takes t, t + 512, ... serially: delta = v - mean; mean = mean + delta / n; m2 = fma(delta, v - mean, m2). Merges of own (A)
+ * and other (B): delta = meanB - meanA, q = nB / (nA + nB), mean = fma(delta, q, meanA), m2 = fma(delta delta nA, q, m2A + m2B),
+ * products left to right; an empty side leaves the other. Shuffle-down 16, 8, 4, 2, 1 in each warp, then among the warps'
+ * results. m = r(mean), s = r(rsqrtf(m2 / n + r(eps))). A block is one warp, so that a group's lanes spread over 16 SMs; the
+ * block that ends last merges: which one that is changes nothing.
  * Easy to get wrong: our pictures have channels last, so a lane's next number is a pixel away, not the next in memory. */
 #ifndef KERNELS_GROUPNORM_EXACT_CUH
 #define KERNELS_GROUPNORM_EXACT_CUH
@@ -54,7 +54,8 @@ template <typename T> struct Affine {
 
 /* channel[c] = p and q of the contract for a group's channels, by `threads` threads. KEEP: with the bias in q. */
 template <typename T, bool KEEP>
-__device__ inline void fold(float2 *channel, const Affine<T> &f, int first, int count, float m, float s, int thread, int threads) {
+__device__ inline void fold(float2 *channel, const Affine<T> &f, int first, int count, float m, float s,
+                            int thread, int threads) {
     for (int c = first + thread; c < first + count; c += threads) {
         float p = s * widen<T>(f.weight[c]), q = fmaf(-p, m, widen<T>(f.shift[c]));
         if (KEEP && f.bias) q = fmaf(p, widen<T>(f.bias[c]), q);
@@ -87,7 +88,8 @@ __device__ inline void push(Welford &a, float v, float n, float each) {
 }
 
 template <typename T>
-__global__ void __launch_bounds__(WARP) k_groupnorm_exact(float2 *channel, Group *groups, const T *x, Affine<T> f, Walk w) {
+__global__ void __launch_bounds__(WARP)
+    k_groupnorm_exact(float2 *channel, Group *groups, const T *x, Affine<T> f, Walk w) {
     Group *mine = groups + blockIdx.y;
     if (!mine->open) return;
     const int64_t count = w.pixels * w.group;
@@ -132,12 +134,13 @@ __global__ void __launch_bounds__(WARP) k_groupnorm_exact(float2 *channel, Group
         a = reduced(a);
     }
     float m = r<T>(a.mean), s = r<T>(rsqrtf(a.m2 / a.n + r<T>(f.eps)));
-    fold<T, false>(channel, f, first, w.group, __shfl_sync(0xffffffffu, m, 0), __shfl_sync(0xffffffffu, s, 0), lane, WARP);
+    fold<T, false>(channel, f, first, w.group, __shfl_sync(0xffffffffu, m, 0), __shfl_sync(0xffffffffu, s, 0),
+                   lane, WARP);
 }
 
 template <typename T>
-static inline void launch_exact(cudaStream_t stream, float2 *channel, Group *groups, const T *x, const Affine<T> &f, const Walk &w,
-                                int count) {
+static inline void launch_exact(cudaStream_t stream, float2 *channel, Group *groups, const T *x,
+                                const Affine<T> &f, const Walk &w, int count) {
     k_groupnorm_exact<T><<<dim3(WARPS, (unsigned)count), WARP, 0, stream>>>(channel, groups, x, f, w);
 }
 

@@ -25,12 +25,13 @@ static Status product(Exec *x, Tensor y, Tensor turned, const Weight *w) {
     const float one = 1, zero = 0;
     int64_t m = turned.shape[1], k = turned.shape[0], n = w->w.shape[0];
     int ldw = (int)(n > 1 ? w->w.stride[0] : k), ldy = (int)(m > 1 ? y.stride[0] : n);
-    cublasStatus_t code = x->cuda->libs.cublasGemmEx_(
-        x->cuda->blas, CUBLAS_OP_T, CUBLAS_OP_T, (int)n, (int)m, (int)k, &one, w->w.data, CUDA_R_16BF, ldw, turned.data,
-        CUDA_R_16BF, (int)m, &zero, y.data, CUDA_R_16BF, ldy, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT_TENSOR_OP);
+    cublasStatus_t code = x->cuda->libs.cublasGemmEx_(x->cuda->blas, CUBLAS_OP_T, CUBLAS_OP_T, (int)n, (int)m,
+                                                      (int)k, &one, w->w.data, CUDA_R_16BF, ldw, turned.data,
+                                                      CUDA_R_16BF, (int)m, &zero, y.data, CUDA_R_16BF, ldy,
+                                                      CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT_TENSOR_OP);
     if (code != CUBLAS_STATUS_SUCCESS)
-        return fail(x->error, ERR_DEVICE, "linear_many: cublasGemmEx M %lld, K %lld, N %lld, x turned: %s", (long long)m,
-                    (long long)k, (long long)n, x->cuda->libs.cublasGetStatusName_(code));
+        return fail(x->error, ERR_DEVICE, "linear_many: cublasGemmEx M %lld, K %lld, N %lld, x turned: %s",
+                    (long long)m, (long long)k, (long long)n, x->cuda->libs.cublasGetStatusName_(code));
     return w->bias.rank ? cuda_pieces_op(x, OP_add, &(Add){.y = y, .a = y, .b = w->bias}) : OK;
 }
 
@@ -39,7 +40,8 @@ Status linear_cuda_turned(Exec *x, const LinearMany *a) {
     const int64_t shape[] = {columns_of(a), rows_of(a)};
     Tensor turned = arena_tensor(x->scratch, BF16, 2, shape);
     if (!turned.data)
-        return fail(x->error, ERR_MEMORY, "linear_many: no scratch of %zu bytes", linear_cuda_turned_scratch(a));
+        return fail(x->error, ERR_MEMORY, "linear_many: no scratch of %zu bytes",
+                    linear_cuda_turned_scratch(a));
     Tensor in = a->x;
     in.rank = 3, in.shape[0] = 1, in.shape[1] = rows_of(a), in.shape[2] = columns_of(a);
     in.stride[0] = 0, in.stride[1] = a->x.stride[0], in.stride[2] = 1;

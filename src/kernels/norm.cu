@@ -174,10 +174,11 @@ __global__ void __launch_bounds__(THREADS)
     });
 }
 
-/* x.float().pow(2).mean(-1) of PyTorch, then rsqrt, then two rounded products. blockDim (W, H): W threads a row, H rows
- * a block. W = 32 from 16 rows on; below that up to 512, halved through shared memory down to a warp. */
+/* x.float().pow(2).mean(-1) of PyTorch, then rsqrt, then RMS_TWICE's two rounded products or RMS_PLUS_ONE's one. blockDim
+ * (W, H): W threads a row, H rows a block. W = 32 from 16 rows on; below that up to 512, halved through shared memory down to
+ * a warp. */
 template <typename T>
-__global__ void k_rms_twice(rows::View y, rows::View x, const T *weight, rows::Walk w, Row row, float eps) {
+__global__ void k_rms_mean(rows::View y, rows::View x, const T *weight, rows::Walk w, Row row, float eps, int form) {
     extern __shared__ float shared[];
     int64_t i = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
     bool live = i < w.rows;
@@ -209,8 +210,10 @@ __global__ void k_rms_twice(rows::View y, rows::View x, const T *weight, rows::W
         float e[VEC];
         int n = read<T>(e, in, v, row);
         for (int k = 0; k < n; k++) {
-            e[k] = r<T>(e[k] * rstd);
-            if (weight) e[k] = rows::widen<T>(weight[v * VEC + k]) * e[k];
+            e[k] = e[k] * rstd;
+            if (form == RMS_TWICE) e[k] = r<T>(e[k]);
+            if (form == RMS_PLUS_ONE) e[k] = e[k] * (1.0f + rows::widen<T>(weight[v * VEC + k]));
+            else if (weight) e[k] = rows::widen<T>(weight[v * VEC + k]) * e[k];
         }
         write(out, v, e, n);
     }
@@ -360,13 +363,16 @@ template <typename T> void rmsnorm_typed(Exec *x, const RmsNorm *a) {
         width = p < 512 / height ? p : 512 / height;
         if (width < 32) width = 32; /* lanes beyond the vectors add zeros */
     }
-    k_rms_twice<T><<<(unsigned)((w.rows + height - 1) / height), dim3((unsigned)width, (unsigned)height),
-                     (size_t)(width * height) * sizeof(float), x->cuda->stream>>>(y, in, weight, w, row, a->eps);
+    dim3 grid((unsigned)((w.rows + height - 1) / height)), block((unsigned)width, (unsigned)height);
+    size_t shared = (size_t)(width * height) * sizeof(float);
+    k_rms_mean<T><<<grid, block, shared, x->cuda->stream>>>(y, in, weight, w, row, a->eps, a->form);
 }
 
 Status rmsnorm_cuda(Exec *x, const void *args) {
     const RmsNorm *a = (const RmsNorm *)args;
     TRY(want(x, "rmsnorm", a->y, {a->x, a->w}));
+    if (a->form < RMS_ONCE || a->form > RMS_PLUS_ONE || (a->form == RMS_PLUS_ONE && !a->w.rank))
+        return fail(x->error, ERR_MODEL, "rmsnorm: form %d is unknown, or needs a weight", (int)a->form);
     if (!tensor_numel(a->y)) return OK;
     if (a->y.dtype == BF16) rmsnorm_typed<__nv_bfloat16>(x, a);
     else rmsnorm_typed<float>(x, a);

@@ -23,6 +23,8 @@ typedef struct ResidualGateLnModulate { Tensor h, y, residual, x, gate, scale, s
 typedef enum RmsForm {
     RMS_ONCE,  /* torch.nn.RMSNorm: r(w * (x * rsqrt(mean(x^2) + eps))) */
     RMS_TWICE, /* T5LayerNorm: r(r(x * rsqrt(mean(x^2) + eps)) * w) */
+    RMS_PLUS_ONE, /* Gemma's: r((x * rsqrt(mean(x^2) + eps)) * (1 + w)), the sum in f32; w is not optional */
+    RMS_NONE,  /* no norm, no weight: for qk_norm_rope_head alone */
 } RmsForm;
 /* w [D] or absent. */
 typedef struct RmsNorm { Tensor y, x, w; float eps; int32_t form; } RmsNorm;
@@ -51,8 +53,8 @@ typedef enum RopeForm {
                          r(fma(x0, c, -(x1 s))), y1 = r(fma(x0, s, x1 c)) (read from the machine code of its operator) */
 } RopeForm;
 /* Per-head QK norm, then RoPE: q [T,H,E], k [T,Hk,E] (any token and head strides), yq, yk likewise (rows of a joint
- * buffer). n = RMS_ONCE or RMS_TWICE (form) with wq, wk [E], rounded; then RoPE with F32 cos, sin [T, E/2] (absent:
- * ROPE_NONE). */
+ * buffer). n = the norm of `form` with wq, wk [E], rounded (RMS_NONE: q and k as they are, wq and wk absent); then RoPE with
+ * F32 cos, sin [T, E/2] (absent: ROPE_NONE). */
 typedef struct QkNormRopeHead { Tensor yq, yk, q, k, wq, wk, cos, sin; float eps; int32_t rope, form; } QkNormRopeHead;
 
 /* x, y [Y,X,C] channels last; C/groups channels a group, statistics over Y, X and the group of x' = r(x + bias), bias [C]

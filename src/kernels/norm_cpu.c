@@ -208,8 +208,9 @@ static bool gate_norm_fused_accepts(const void *args, char *why, size_t size) {
 
 static Status rmsnorm_cpu(Exec *x, const void *args) {
     RmsNorm a = *(const RmsNorm *)args;
-    bool weighted = a.w.rank != 0, twice = a.form == RMS_TWICE;
-    if (!twice && a.form != RMS_ONCE) return fail(x->error, ERR_MODEL, "rmsnorm: form %d is unknown", (int)a.form);
+    bool weighted = a.w.rank != 0, twice = a.form == RMS_TWICE, plus = a.form == RMS_PLUS_ONE;
+    if (a.form < RMS_ONCE || a.form > RMS_PLUS_ONE || (plus && !weighted))
+        return fail(x->error, ERR_MODEL, "rmsnorm: form %d %s", (int)a.form, plus ? "needs a weight" : "is unknown");
     TRY(rows_want_float(x, OP_rmsnorm, "x", a.x));
     TRY(rows_want_like(x, OP_rmsnorm, "y", a.y, a.x));
     if (weighted) TRY(rows_want_row(x, OP_rmsnorm, "w", &a.w, a.x));
@@ -225,6 +226,7 @@ static Status rmsnorm_cpu(Exec *x, const void *args) {
             if (twice) rows_round(v, s.n, a.x.dtype);
             if (weighted) {
                 rows_load(m, &a.w, s);
+                for (int64_t j = 0; plus && j < s.n; j++) m[j] += 1.0f;
                 for (int64_t j = 0; j < s.n; j++) v[j] *= m[j];
             }
             rows_store(&a.y, s, v);
@@ -367,15 +369,20 @@ static void norm_rope_heads(const Heads *a) {
     int64_t heads = a->y.shape[1], half = w.cols / 2;
     DType t = a->x.dtype;
     float weight[HEAD_MAX];
-    rows_load(weight, &a->w, (Span){0, 0, w.cols});
+    if (a->form != RMS_NONE) rows_load(weight, &a->w, (Span){0, 0, w.cols});
+    for (int64_t j = 0; a->form == RMS_PLUS_ONE && j < w.cols; j++) weight[j] += 1.0f;
 #pragma omp parallel for schedule(static) if (w.parallel)
     for (int64_t row = 0; row < w.rows; row++) {
         float v[ROWS_SPAN], c[HEAD_MAX / 2], s[HEAD_MAX / 2];
         Span all = {row, 0, w.cols};
-        Stats st = row_stats(&a->x, &w, row, a->eps, false, v);
-        for (int64_t j = 0; j < w.cols; j++) v[j] *= st.rstd;
-        if (a->form == RMS_TWICE) rows_round(v, w.cols, t);
-        for (int64_t j = 0; j < w.cols; j++) v[j] = weight[j] * v[j];
+        if (a->form == RMS_NONE) {
+            rows_load(v, &a->x, all);
+        } else {
+            Stats st = row_stats(&a->x, &w, row, a->eps, false, v);
+            for (int64_t j = 0; j < w.cols; j++) v[j] *= st.rstd;
+            if (a->form == RMS_TWICE) rows_round(v, w.cols, t);
+            for (int64_t j = 0; j < w.cols; j++) v[j] = weight[j] * v[j];
+        }
         if (a->rope != ROPE_NONE) {
             rows_round(v, w.cols, t);
             rows_load(c, &a->cos, (Span){row / heads, 0, half});
@@ -393,8 +400,8 @@ static Status want_heads(Exec *x, const char *arg, Tensor q, Tensor y, Tensor w,
     if (q.rank != 3 || q.shape[2] > HEAD_MAX || q.shape[2] % 2)
         return fail(x->error, ERR_MODEL, "qk_norm_rope_head: %s must be [T, H, E], E even and at most %d", arg,
                     HEAD_MAX);
-    if (w.rank != 1 || w.shape[0] != q.shape[2] || w.dtype != q.dtype)
-        return fail(x->error, ERR_MODEL, "qk_norm_rope_head: the weight of %s must be %s [%lld]", arg,
+    if (a->form == RMS_NONE ? w.rank != 0 : w.rank != 1 || w.shape[0] != q.shape[2] || w.dtype != q.dtype)
+        return fail(x->error, ERR_MODEL, "qk_norm_rope_head: the weight of %s must be %s [%lld], and absent without a norm", arg,
                     dtype_name(q.dtype), (long long)q.shape[2]);
     if (a->rope == ROPE_NONE) return OK;
     const Tensor *table[] = {&a->cos, &a->sin};
@@ -408,7 +415,7 @@ static Status want_heads(Exec *x, const char *arg, Tensor q, Tensor y, Tensor w,
 
 static Status qk_norm_rope_head_cpu(Exec *x, const void *args) {
     QkNormRopeHead a = *(const QkNormRopeHead *)args;
-    if (a.form != RMS_ONCE && a.form != RMS_TWICE)
+    if (a.form < RMS_ONCE || a.form > RMS_NONE)
         return fail(x->error, ERR_MODEL, "qk_norm_rope_head: form %d is unknown", (int)a.form);
     if (a.rope < ROPE_NONE || a.rope > ROPE_COMPLEX)
         return fail(x->error, ERR_MODEL, "qk_norm_rope_head: RoPE form %d is unknown", (int)a.rope);

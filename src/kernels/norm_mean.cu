@@ -129,9 +129,15 @@ __global__ void __launch_bounds__(THREADS)
 
 Status heads_chain(Exec *x, const QkNormRopeHead *a, Tensor y, Tensor in, Tensor w) {
     if (!tensor_numel(y)) return OK;
-    RmsNorm norm = {};
-    norm.y = y, norm.x = in, norm.w = w, norm.eps = a->eps, norm.form = a->form;
-    TRY(cuda_pieces_op(x, OP_rmsnorm, &norm));
+    if (a->form == RMS_NONE) {
+        Copy copy = {};
+        copy.y = y, copy.x = in;
+        if (y.data != in.data) TRY(cuda_pieces_op(x, OP_copy, &copy));
+    } else {
+        RmsNorm norm = {};
+        norm.y = y, norm.x = in, norm.w = w, norm.eps = a->eps, norm.form = a->form;
+        TRY(cuda_pieces_op(x, OP_rmsnorm, &norm));
+    }
     if (a->rope == ROPE_NONE) return OK;
     int half = (int)(y.shape[2] / 2);
     int64_t pairs = y.shape[0] * y.shape[1] * half;
@@ -149,7 +155,9 @@ Status heads_chain(Exec *x, const QkNormRopeHead *a, Tensor y, Tensor in, Tensor
 Status qk_norm_rope_head_cuda(Exec *x, const void *args) {
     const QkNormRopeHead *a = (const QkNormRopeHead *)args;
     const Tensor *all[] = {&a->yq, &a->q, &a->yk, &a->k};
-    if ((a->form != RMS_ONCE && a->form != RMS_TWICE) || a->rope < ROPE_NONE || a->rope > ROPE_COMPLEX)
+    bool weightless = !a->wq.rank && !a->wk.rank;
+    if (a->form < RMS_ONCE || a->form > RMS_NONE || (a->form == RMS_NONE && !weightless) ||
+        a->rope < ROPE_NONE || a->rope > ROPE_COMPLEX)
         return fail(x->error, ERR_MODEL, "qk_norm_rope_head: norm form %d with RoPE form %d is unknown", (int)a->form,
                     (int)a->rope);
     for (int i = 0; i < 4; i++)

@@ -23,7 +23,7 @@ static Status find(void *library, const char *name, void *slot, Error *e) {
     return OK;
 }
 
-Status av_libs_open(AvLibs *out, Error *e) {
+static Status fill(AvLibs *out, Error *e) {
     void *library;
 #define X(name) TRY(find(library, #name, &out->name##_, e));
     TRY(load(SONAME("avutil", LIBAVUTIL_VERSION_MAJOR), &library, e));
@@ -37,8 +37,14 @@ Status av_libs_open(AvLibs *out, Error *e) {
     TRY(load(SONAME("swresample", LIBSWRESAMPLE_VERSION_MAJOR), &library, e));
     AV_LIBS_RESAMPLE(X)
 #undef X
-    out->av_log_set_level_(AV_LOG_QUIET);
     return OK;
+}
+
+Status av_libs_open(AvLibs *out, Error *e) {
+    Status status = fill(out, e);
+    if (status == OK) out->av_log_set_level_(AV_LOG_QUIET);
+    else *out = (AvLibs){0};
+    return status;
 }
 
 #else

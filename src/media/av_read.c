@@ -50,6 +50,15 @@ static bool is_native(const AVPixFmtDescriptor *d) {
     return true;
 }
 
+static void describe_colours(AvInfo *info, const AvLibs *av, const AVFrame *f) {
+    const char *words[] = {av->av_color_range_name_(f->color_range), av->av_color_space_name_(f->colorspace),
+                           av->av_color_primaries_name_(f->color_primaries), av->av_color_transfer_name_(f->color_trc)};
+    size_t used = 0;
+    for (int i = 0; i < 4 && used < sizeof info->colours; i++)
+        used += (size_t)snprintf(info->colours + used, sizeof info->colours - used, "%s%s", i ? " " : "",
+                                 words[i] && strcmp(words[i], "unknown") ? words[i] : "?");
+}
+
 static Status describe(AvReader *r, Error *e) {
     const AVFrame *f = r->input.frame;
     const AVPixFmtDescriptor *d = r->input.av.av_pix_fmt_desc_get_(f->format);
@@ -57,6 +66,10 @@ static Status describe(AvReader *r, Error *e) {
     const AVRational rate = r->input.file->streams[r->input.index]->avg_frame_rate;
     AvInfo *info = &r->info;
     *info = (AvInfo){.width = f->width, .height = f->height, .fps = rate.den ? av_q2d(rate) : 0};
+    if (rate.num > 0 && rate.den > 0) info->rate = (Rate){rate.num, rate.den};
+    info->told = r->input.file->streams[r->input.index]->nb_frames;
+    describe_colours(info, &r->input.av, f);
+    snprintf(info->codec, sizeof info->codec, "%s", r->input.av.avcodec_get_name_(r->input.decoder->codec_id));
     snprintf(info->format, sizeof info->format, "%s", d->name);
     const char *container = r->input.file->iformat->name;
     snprintf(info->container, sizeof info->container, "%.*s", (int)strcspn(container, ","), container);

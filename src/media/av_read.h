@@ -15,11 +15,13 @@
 
 #include "core/status.h"
 #include "media/planes.h"
+#include "media/rate.h"
 
 typedef struct AvReader AvReader;
 
 typedef struct AvInfo {
     char format[32];    /* "yuv420p", libav's name of what is stored */
+    char codec[32];     /* "h264" */
     char container[32]; /* "mov,mp4,m4a,3gp,3g2,mj2" cut at its first comma */
     int width, height;
     bool native;  /* frames come as stored, not as RGB8 */
@@ -27,6 +29,9 @@ typedef struct AvInfo {
     bool reduced; /* RGB8 was made from more bits */
     bool alpha;   /* there is one, left out */
     double fps;   /* 0: unknown */
+    Rate rate;    /* the same, exact; num 0: unknown */
+    int64_t told; /* frames that the header promises; 0: it does not say */
+    char colours[80]; /* range, matrix, primaries and transfer as libav names them, "?" where none is told */
 } AvInfo;
 
 /* Interleaved f32, full scale 1: [count][channels]. malloc'd. Samples of up to 24 bits are exact. */

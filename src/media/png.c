@@ -324,6 +324,18 @@ Status png_read_texts(const char *path, PngTexts *out, Error *e) {
     return status;
 }
 
+Status png_texts_add(PngTexts *texts, const char *key, const char *text, const char *where, Error *e) {
+    size_t n = strlen(key) + 1, m = strlen(text) + 1;
+    PngText *items = realloc(texts->items, (size_t)(texts->count + 1) * sizeof *items);
+    if (items) texts->items = items;
+    char *block = items ? malloc(n + m) : NULL;
+    if (!block) return fail(e, ERR_MEMORY, "%s: out of memory for a text of %zu bytes", where, m);
+    memcpy(block, key, n);
+    memcpy(block + n, text, m);
+    items[texts->count++] = (PngText){.key = block, .text = block + n};
+    return OK;
+}
+
 void png_texts_free(PngTexts *texts) {
     for (int i = 0; i < texts->count; i++) free((void *)(uintptr_t)texts->items[i].key);
     free(texts->items);

@@ -51,6 +51,8 @@ bool png_find(const unsigned char *data, size_t size, const char *type, const un
  * on as it is, cut at a NUL. Compressed texts are listed as unreadable. Safe on any bytes. */
 Status png_parse_texts(const unsigned char *data, size_t size, const char *where, PngTexts *out, Error *e);
 Status png_read_texts(const char *path, PngTexts *out, Error *e);
+/* A copy of both at the end; for texts out of other files than PNG. */
+Status png_texts_add(PngTexts *texts, const char *key, const char *text, const char *where, Error *e);
 void png_texts_free(PngTexts *texts);
 
 /* The first text with this key, NULL when absent or unreadable. */

@@ -204,7 +204,8 @@ static Status encode_one(Flux *f, Exec *x, const Run *run, int which, int part, 
     char *key = malloc(size);
     if (!key) return fail(x->error, ERR_MEMORY, "%s: out of memory", folder);
     model_enter(x, &f->base.part[part]);
-    snprintf(key, size, "%d %lld %d %s", part, (long long)row->count, (int)f->base.dtype, run->text[which]);
+    snprintf(key, size, "%d %lld %d %x %s", part, (long long)row->count, (int)f->base.dtype, model_bounded(run->families),
+             run->text[which]);
     Status s = done ? OK : memo_get(run->memo, x, key, y, &done);
     if (s == OK && !done) {
         Tensor ids = exec_new_as(x, I32, row->count);

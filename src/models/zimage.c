@@ -204,8 +204,8 @@ static Status encode_one(Zimage *z, Exec *x, const Run *run, int which, Tensor y
     char *key = malloc(size);
     if (!key) return fail(x->error, ERR_MEMORY, "text_encoder: out of memory");
     model_enter(x, &z->base.part[TE_PART]);
-    snprintf(key, size, "qwen3 %lld %lld %d %s", (long long)row->count, (long long)y.shape[0], (int)z->base.dtype,
-             run->text[which]);
+    snprintf(key, size, "qwen3 %lld %lld %d %x %s", (long long)row->count, (long long)y.shape[0], (int)z->base.dtype,
+             model_bounded(run->families), run->text[which]);
     Status s = done ? OK : memo_get(run->memo, x, key, y, &done);
     if (s == OK && !done) {
         Tensor ids = exec_new_as(x, I32, x->ops->row_bits ? row->count : y.shape[0]);

@@ -4,25 +4,10 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "residency.h"
+#include "text/te_decoder.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-/* The file's own keys, and what newer transformers write: rope_parameters {rope_theta, rope_type}. */
-static Status read_rope(const Json *j, const char *path, Qwen3Config *c, Error *e) {
-    const char *type = "default";
-    TRY(json_double(j, "rope_theta", &c->theta, path, e));
-    const Json *p = json_get(j, "rope_parameters");
-    if (!json_is_null(p)) {
-        TRY(json_double(p, "rope_theta", &c->theta, path, e));
-        TRY(json_string(p, "rope_type", &type, path, e));
-    }
-    if (strcmp(type, "default") || !json_is_null(json_get(j, "rope_scaling")))
-        return fail(e, ERR_MODEL, "%s: rope_scaling or rope_type \"%s\": expected plain rotary positions", path, type);
-    if (!(c->theta > 1) || !isfinite(c->theta))
-        return fail(e, ERR_MODEL, "%s: rope_theta: found %g, expected a number above 1", path, c->theta);
-    return OK;
-}
 
 static Status read_config(const char *path, Qwen3Config *c, Error *e) {
     Json *j;
@@ -41,7 +26,7 @@ static Status read_config(const char *path, Qwen3Config *c, Error *e) {
     if (s == OK) s = json_string(j, "hidden_act", &act, path, e);
     if (s == OK) s = json_bool(j, "attention_bias", &bias, path, e);
     if (s == OK) s = json_bool(j, "use_sliding_window", &sliding, path, e);
-    if (s == OK) s = read_rope(j, path, c, e);
+    if (s == OK) s = te_decoder_theta(j, path, &c->theta, e);
     if (s == OK && (strcmp(act, "silu") || bias || sliding))
         s = fail(e, ERR_MODEL, "%s: expected hidden_act silu, no attention_bias and no use_sliding_window", path);
     if (s == OK && (c->heads % c->kv_heads || c->head % 2 || c->layers < 2))
@@ -95,29 +80,6 @@ void te_qwen3_bind(Qwen3 *q, const WeightFiles *files, Bind *b) {
 
 /* --- forward --- */
 
-/* cos, sin F32 [T, E/2], the first `real` rows; the padding behind them is given zeros. Frequencies and angles in f32, the
- * functions rounded to the dtype. */
-static Status rope(const Qwen3Config *c, Exec *x, int64_t real, Tensor cos_table, Tensor sin_table) {
-    if (x->dry) return OK;
-    int64_t t = cos_table.shape[0], half = c->head / 2;
-    float *host = calloc((size_t)(2 * t * half), sizeof *host);
-    if (!host) return fail(x->error, ERR_MEMORY, "qwen3: out of memory for rotary tables");
-    for (int64_t i = 0; i < half; i++) {
-        float power = (float)pow((double)(float)c->theta, (double)((float)(2 * i) / (float)c->head));
-        float frequency = 1.0f / power;
-        for (int64_t p = 0; p < real; p++) {
-            double angle = (double)((float)p * frequency);
-            float values[2] = {(float)cos(angle), (float)sin(angle)};
-            for (int k = 0; k < 2; k++)
-                host[(k * t + p) * half + i] = x->dtype == BF16 ? bf16_round(values[k]) : values[k];
-        }
-    }
-    Status s = exec_upload(x, cos_table, host);
-    if (s == OK) s = exec_upload(x, sin_table, host + t * half);
-    free(host);
-    return s;
-}
-
 static Status layer(const Qwen3Layer *l, const Qwen3Config *c, Exec *x, Tensor h, Tensor cos_table, Tensor sin_table) {
     size_t mark = arena_mark(x->work);
     int64_t t = h.shape[0], e = c->head;
@@ -152,7 +114,7 @@ Status te_qwen3_encode(const Qwen3 *q, Exec *x, Tensor ids, Tensor y) {
     Tensor wanted = y;
     if (t > real) y = exec_new(x, t, q->c.hidden);
     Tensor cos_table = exec_new_as(x, F32, t, half), sin_table = exec_new_as(x, F32, t, half);
-    TRY(rope(&q->c, x, real, cos_table, sin_table));
+    TRY(te_decoder_rope(x, q->c.theta, q->c.head, real, cos_table, sin_table));
     TRY(weights_enter(x, WEIGHTS_PART));
     TRY(op_embed(x, &(Embed){.y = y, .ids = ids, .table = &q->token}));
     TRY(exec_tap(x, "qwen3.embed", tensor_slice(y, 0, 0, real)));

@@ -43,9 +43,10 @@ void vae_blocks_bind_mid(Bind *b, VaeMid *m, int64_t channels, bool attention, c
 Conv2d vae_blocks_conv3(Tensor y, Tensor x, const Weight *w);
 Conv2d vae_blocks_conv1(Tensor y, Tensor x, const Weight *w);
 
-/* One stage of t: shortcut(in) + conv2(silu(norm2(conv1(silu(norm1(in)))))). */
-Status vae_blocks_resnet(const VaeResnet *r, int groups, Exec *x, VaeTurns *t);
+/* One stage of t: shortcut(in) + conv2(silu(norm2(conv1(silu(norm1(in)))))). stage: what taps call it, "vae.up.0.1"; NULL: it
+ * shows nothing. */
+Status vae_blocks_resnet(const VaeResnet *r, int groups, const char *stage, Exec *x, VaeTurns *t);
 /* Resnet, attention, resnet. */
-Status vae_blocks_mid(const VaeMid *m, int groups, Exec *x, VaeTurns *t);
+Status vae_blocks_mid(const VaeMid *m, int groups, const char *stage, Exec *x, VaeTurns *t);
 
 #endif

@@ -91,6 +91,7 @@ Status vae_kl_decode(const VaeKl *v, Exec *x, Tensor z, Tensor picture) {
     size_t mark = arena_mark(x->work);
     const VaeKlConfig *c = &v->c;
     int groups = (int)c->groups;
+    char stage[32];
     int64_t h = z.shape[0], w = z.shape[1], channels = c->channels[c->levels - 1];
     VaeTurns t = vae_blocks_turns(x, widest(c, h, w));
     TRY(weights_enter(x, WEIGHTS_PART));
@@ -105,11 +106,13 @@ Status vae_kl_decode(const VaeKl *v, Exec *x, Tensor z, Tensor picture) {
     TRY(op_conv2d(x, &conv));
     vae_blocks_done(&t, next);
     TRY(exec_tap(x, "vae.conv_in", t.at));
-    TRY(vae_blocks_mid(&v->mid, groups, x, &t));
+    TRY(vae_blocks_mid(&v->mid, groups, "vae.mid", x, &t));
     TRY(exec_tap(x, "vae.mid", t.at));
     for (int i = 0; i < c->levels; i++) {
-        for (int r = 0; r <= c->layers; r++)
-            if (vae_blocks_resnet(&v->up[i][r], groups, x, &t) != OK) return because(x->error, "vae up block %d", i);
+        for (int r = 0; r <= c->layers; r++) {
+            snprintf(stage, sizeof stage, "vae.up.%d.%d", i, r);
+            if (vae_blocks_resnet(&v->up[i][r], groups, stage, x, &t) != OK) return because(x->error, "vae up block %d", i);
+        }
         channels = t.at.shape[2];
         if (i + 1 < c->levels) {
             h *= 2, w *= 2;

@@ -53,7 +53,7 @@ Status vae_kl_encode(const VaeKlEncoder *v, Exec *x, Tensor picture, Tensor mome
     TRY(exec_tap(x, "vae.enc.conv_in", t.at));
     for (int i = 0; i < c->levels; i++) {
         for (int r = 0; r < c->layers; r++)
-            if (vae_blocks_resnet(&v->down[i][r], groups, x, &t) != OK) return because(x->error, "vae down block %d", i);
+            if (vae_blocks_resnet(&v->down[i][r], groups, NULL, x, &t) != OK) return because(x->error, "vae down block %d", i);
         if (i + 1 < c->levels) {
             h /= 2, w /= 2;
             next = vae_blocks_next(&t, h, w, c->channels[i]);
@@ -63,7 +63,7 @@ Status vae_kl_encode(const VaeKlEncoder *v, Exec *x, Tensor picture, Tensor mome
         }
         TRY(exec_tapf(x, t.at, "vae.enc.down.%d", i));
     }
-    TRY(vae_blocks_mid(&v->mid, groups, x, &t));
+    TRY(vae_blocks_mid(&v->mid, groups, NULL, x, &t));
     TRY(exec_tap(x, "vae.enc.mid", t.at));
     next = vae_blocks_next(&t, h, w, c->channels[c->levels - 1]);
     exec_site(x, "vae.norm_out");
