@@ -55,15 +55,20 @@ extern "C" {
     X(euler_step, EulerStep, 1, 3, 0, 0, EXACT)                                                          \
     X(dpm_step, DpmStep, 2, 4, 0, 0, EXACT)                                                              \
     X(affine, Affine, 1, 1, 0, 2, EXACT)                                                                 \
+    X(chan_affine, ChanAffine, 1, 3, 0, 1, EXACT)                                                        \
     X(kl_sample, KlSample, 1, 3, 0, 2, EXACT)                                                            \
     X(scale_noise, ScaleNoise, 1, 2, 0, 1, EXACT)                                                        \
     X(to_rgb8, ToRgb8, 1, 1, 0, 0, EXACT)                                                                \
     X(count_nonfinite, CountNonfinite, 1, 1, 0, 0, EXACT)                                                \
-    X(self_attention, SelfAttention, 1, 2, 4, 1, BOUNDED)                                                \
-    X(conv2d, Conv2d, 1, 3, 1, 6, BOUNDED)                                                               \
-    X(upsample_conv, Conv2d, 1, 3, 1, 6, BOUNDED)                                                        \
+    X(self_attention, SelfAttention, 1, 2, 4, 2, BOUNDED)                                                \
+    X(conv2d, Conv2d, 1, 3, 1, 7, BOUNDED)                                                               \
+    X(upsample_conv, Conv2d, 1, 3, 1, 7, BOUNDED)                                                        \
+    X(conv3d, Conv3d, 1, 3, 1, 4, BOUNDED)                                                               \
+    X(roll, Roll, 2, 0, 0, 1, EXACT)                                                                     \
     X(groupnorm, GroupNorm, 1, 4, 0, 2, BOUNDED)                                                         \
     X(groupnorm_silu, GroupNorm, 1, 4, 0, 2, BOUNDED)                                                    \
+    X(chan_rmsnorm, ChanRmsNorm, 1, 3, 0, 0, BOUNDED)                                                    \
+    X(chan_rmsnorm_silu, ChanRmsNorm, 1, 3, 0, 0, BOUNDED)                                               \
     X(residual_norm_scale, ResidualNormScale, 2, 6, 0, 1, EXACT)                                         \
     X(modulate, Modulate, 1, 3, 0, 0, EXACT)                                                             \
     X(residual_gate_ln_modulate, ResidualGateLnModulate, 2, 5, 0, 1, EXACT)                              \

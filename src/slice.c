@@ -29,6 +29,9 @@ bool slice_rowwise(OpId op) {
     case OP_euler_step:
     case OP_dpm_step:
     case OP_affine:
+    case OP_chan_affine:
+    case OP_chan_rmsnorm:
+    case OP_chan_rmsnorm_silu:
     case OP_to_rgb8: return true;
     default: return false;
     }

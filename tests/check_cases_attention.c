@@ -229,7 +229,7 @@ static Status self_chain(Exec *x, const void *args) {
     TRY(op_linear_many(x, &(LinearMany){.y = {q, k, v}, .x = a->x, .w = {a->wq, a->wk, a->wv}, .bias_mode = BIAS_TURNED}));
     TRY(op_attention(x, &(Attention){.o = tensor_view(o, t, 1, c), .q = tensor_view(q, t, 1, c), .k = tensor_view(k, t, 1, c),
                                      .v = tensor_view(v, t, 1, c), .scale = a->scale}));
-    TRY(op_linear(x, &(Linear){.y = q, .x = o, .w = a->wo}));
+    TRY(op_linear(x, &(Linear){.y = q, .x = o, .w = a->wo, .bias_mode = a->out_bias}));
     return op_add(x, &(Add){.y = a->y, .a = a->residual, .b = q});
 }
 
@@ -256,7 +256,7 @@ static void project_f32(const float *x, const Buf *w, const Buf *b, int64_t rows
 /* The formula in double beside the contract's chain in f32 loops: whatever the association, twice that chain's largest
  * error may not be passed. The reference's bits are pinned by the chain of ops. */
 static void expect_self_attention(Case *c, Buf *y, const Buf *x, const Buf *residual, Buf *const *w, Buf *const *b, int64_t rows,
-                                  int64_t ch) {
+                                  int64_t ch, int32_t out_bias) {
     int64_t n = rows * ch;
     DType t = y->view.dtype;
     double *exact[5], *in = check_alloc(c, (size_t)n * 8), *prob = check_alloc(c, (size_t)rows * 8), worst = 0;
@@ -296,7 +296,7 @@ static void expect_self_attention(Case *c, Buf *y, const Buf *x, const Buf *resi
         }
     }
     project(exact[3], w[3], b[3], rows, ch, exact[4]);
-    project_f32(naive[3], w[3], b[3], rows, ch, false, t, naive[4]);
+    project_f32(naive[3], w[3], b[3], rows, ch, out_bias == BIAS_AFTER, t, naive[4]);
     for (int64_t i = 0; i < n; i++) {
         exact[4][i] += (double)residual->v[i];
         worst = fmax(worst, fabs(check_r((double)naive[4][i] + (double)residual->v[i], t) - exact[4][i]));
@@ -329,6 +329,8 @@ static void make_self_attention(Case *c) {
     }
     a->wq = &c->weight[0], a->wk = &c->weight[1], a->wv = &c->weight[2], a->wo = &c->weight[3];
     a->scale = (float)(1 / sqrt((double)ch));
+    a->out_bias = c->index >= 24 ? BIAS_AFTER : BIAS_FUSED;
+    if (a->out_bias == BIAS_AFTER) check_label(c, ", last bias after a rounding");
     if (check_below(c, 3) == 0) check_in_place(c, residual, &a->y), check_label(c, ", in place");
     else y = check_out(c, "y", &a->y, t, layout, SHAPE(rows, ch));
     if (!c->keeps && y != residual) c->twin = self_chain;
@@ -336,7 +338,7 @@ static void make_self_attention(Case *c) {
     c->bench = rows * ch > 20000;
     check_fill(c, x, 0, 1);
     check_fill(c, residual, 0.5, 1);
-    expect_self_attention(c, y, x, residual, w, b, rows, ch);
+    expect_self_attention(c, y, x, residual, w, b, rows, ch, a->out_bias);
 }
 
 /* --- linear attention --- */
@@ -439,7 +441,7 @@ static void make_linear_attention(Case *c) {
 const CaseSet CHECK_ATTENTION[] = {
     {OP_attention, SIZE_COUNT * 16, make_attention},
     {OP_attention_eager, SIZE_COUNT * 10, make_attention_eager},
-    {OP_self_attention, 24, make_self_attention},
+    {OP_self_attention, 48, make_self_attention},
     {OP_linear_attention, 8 * 4, make_linear_attention},
 };
 const int CHECK_ATTENTION_COUNT = sizeof CHECK_ATTENTION / sizeof *CHECK_ATTENTION;

@@ -1,8 +1,9 @@
-/* check_cases_conv.c - cases of conv2d, upsample_conv, dwconv3_glu, groupnorm and groupnorm_silu.
+/* check_cases_conv.c - cases of conv2d, upsample_conv, conv3d, dwconv3_glu, groupnorm and groupnorm_silu.
  *
  * Judged like the products: fp64 sums with the reach of twice a plain f32 loop's error, then the contract's roundings
  * on both ends of the interval. Of large pictures random pixels are judged. A variant of upsample_conv that sums taps
- * first is judged by its own weights, which vae_rewrite.h states to the bit. */
+ * first is judged by its own weights, which vae_rewrite.h states to the bit. Where TF32 is allowed, the plain loop reads its
+ * inputs as tensor cores do: their last 13 bits are not there. */
 #include "check.h"
 
 #include <math.h>
@@ -12,8 +13,9 @@
 /* --- convolutions --- */
 
 typedef struct Geometry {
-    int64_t h, w, cin, cout, k, stride, top, left, bottom, right;
-    int64_t kw; /* 0: as high, k */
+    int64_t h, w, cin, cout, k, kw, stride, top, left, bottom, right; /* kernel k high, kw wide */
+    int64_t frames, kt, stride_t; /* of x; 0: one picture */
+    bool doubled, tf32;
 } Geometry;
 
 /* What follows the convolution; NULL: absent. */
@@ -27,17 +29,17 @@ typedef struct Piece {
     const float *w;
 } Piece;
 
-enum { TAPS = 9 };
+enum { TAPS = 27 };
 
-static int plain_taps(const Geometry *g, bool doubled, const float *weight, int64_t py, int64_t px, int64_t o, Piece *tap) {
-    int n = 0;
-    for (int64_t ky = 0; ky < g->k; ky++)
-        for (int64_t kx = 0; kx < g->kw; kx++) {
-            int64_t iy = py * g->stride - g->top + ky, ix = px * g->stride - g->left + kx;
-            if (iy < 0 || ix < 0 || iy >= (doubled ? 2 : 1) * g->h || ix >= (doubled ? 2 : 1) * g->w) continue;
-            if (doubled) iy /= 2, ix /= 2;
-            tap[n++] = (Piece){(iy * g->w + ix) * g->cin, weight + ((o * g->k + ky) * g->kw + kx) * g->cin};
-        }
+static int plain_taps(const Geometry *g, const float *weight, int64_t pf, int64_t py, int64_t px, int64_t o, Piece *tap) {
+    int n = 0, scale = g->doubled ? 2 : 1;
+    for (int64_t i = 0; i < g->kt * g->k * g->kw; i++) {
+        int64_t frame = pf * g->stride_t + i / (g->k * g->kw), iy = py * g->stride - g->top + i / g->kw % g->k;
+        int64_t ix = px * g->stride - g->left + i % g->kw;
+        if (iy < 0 || ix < 0 || iy >= scale * g->h || ix >= scale * g->w) continue;
+        iy /= scale, ix /= scale;
+        tap[n++] = (Piece){((frame * g->h + iy) * g->w + ix) * g->cin, weight + (o * g->kt * g->k * g->kw + i) * g->cin};
+    }
     return n;
 }
 
@@ -61,20 +63,30 @@ static float *phase_weights(Case *c, const Geometry *g, const float *weight, DTy
     return out;
 }
 
-static int phase_taps(const Geometry *g, const float *weight, int64_t py, int64_t px, int64_t o, Piece *tap) {
+static int phase_taps(const Geometry *g, const float *weight, int64_t pf, int64_t py, int64_t px, int64_t o, Piece *tap) {
     int n = 0;
     int64_t phase = py % 2 * 2 + px % 2;
     for (int64_t place = 0; place < 4; place++) {
         int64_t iy = (py + 1) / 2 - 1 + place / 2, ix = (px + 1) / 2 - 1 + place % 2;
         if (iy < 0 || ix < 0 || iy >= g->h || ix >= g->w) continue;
-        tap[n++] = (Piece){(iy * g->w + ix) * g->cin, weight + ((phase * g->cout + o) * 4 + place) * g->cin};
+        tap[n++] = (Piece){((pf * g->h + iy) * g->w + ix) * g->cin, weight + ((phase * g->cout + o) * 4 + place) * g->cin};
     }
     return n;
 }
 
-static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const After *f, DType round, const Geometry *g,
-                        bool doubled) {
-    int64_t oh = y->view.shape[0], ow = y->view.shape[1], taps = g->k * g->kw * g->cin, all = oh * ow, n = all;
+/* v as a product takes it. */
+static float as_multiplied(float v, bool tf32) {
+    uint32_t bits;
+    if (!tf32 || isnan(v)) return v;
+    memcpy(&bits, &v, 4);
+    bits &= ~0x1fffu;
+    memcpy(&v, &bits, 4);
+    return v;
+}
+
+static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const After *f, DType round, const Geometry *g) {
+    int64_t oh = y->view.shape[y->view.rank - 3], ow = y->view.shape[y->view.rank - 2];
+    int64_t taps = g->kt * g->k * g->kw * g->cin, all = y->n / g->cout, n = all;
     DType t = y->view.dtype;
     while (n > 4 && n * taps * g->cout > 4000000) n = (n + 1) / 2;
     if (n < all) {
@@ -90,10 +102,10 @@ static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const After
     if (c->keeps) weight = phase_weights(c, g, weight, round);
     for (int64_t p = 0; p < n; p++) {
         pixel[p] = n == all ? p : p == 0 ? all - 1 : p == 1 ? 0 : check_below(c, all);
-        int64_t py = pixel[p] / ow, px = pixel[p] % ow;
+        int64_t pf = pixel[p] / ow / oh, py = pixel[p] / ow % oh, px = pixel[p] % ow;
         for (int64_t o = 0; o < g->cout; o++) {
             Piece tap[TAPS];
-            int count = c->keeps ? phase_taps(g, weight, py, px, o, tap) : plain_taps(g, doubled, weight, py, px, o, tap);
+            int count = c->keeps ? phase_taps(g, weight, pf, py, px, o, tap) : plain_taps(g, weight, pf, py, px, o, tap);
             double sum = 0, magnitude = 0x1p-120;
             float plain = 0;
             for (int k = 0; k < count; k++)
@@ -101,7 +113,7 @@ static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const After
                     float a = x->v[tap[k].at + i], b = tap[k].w[i];
                     sum += (double)a * (double)b;
                     magnitude += fabs((double)a * (double)b);
-                    plain += a * b;
+                    plain += as_multiplied(a, g->tf32) * as_multiplied(b, g->tf32);
                 }
             ref[p * g->cout + o] = sum;
             size[p * g->cout + o] = magnitude;
@@ -123,67 +135,119 @@ static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const After
     }
 }
 
+/* What conv2d and conv3d share: what follows the product, and the expectations. bias: a weight's, or NULL. */
+static void finish_conv(Case *c, Buf *y, Buf *x, Buf *w, Buf *bias, bool raw, bool skipping, bool skip_biased, Tensor *skip_slot,
+                        Tensor *skip_bias_slot, DType round, const Geometry *g) {
+    DType t = y->view.dtype;
+    Layout layout = check_below(c, 3) ? LAYOUT_DENSE : LAYOUT_PADDED;
+    After f = {.bias = raw ? NULL : bias};
+    if (skipping) {
+        Buf *skip = check_in(c, "skip", skip_slot, t, layout, y->view.rank, y->view.shape);
+        check_fill(c, skip, 0.1, 1.5);
+        check_label(c, ", skip %s%s", check_layout_name(layout), skip_biased ? " with bias" : "");
+        f.skip = skip;
+    }
+    if (skip_biased) {
+        Buf *b = check_in(c, "skip_bias", skip_bias_slot, t, LAYOUT_DENSE, SHAPE(g->cout));
+        check_fill(c, b, 0, 1);
+        f.skip_bias = b;
+    }
+    double taps = (double)(g->kt * g->k * g->kw * g->cin);
+    c->flops = 2.0 * (double)y->n * taps;
+    check_fill(c, x, 0.2, 1);
+    check_fill(c, w, 0, 1 / sqrt(taps));
+    if (bias) check_fill(c, bias, 0, 1);
+    if (c->index % 6 == 5) x->v[check_below(c, x->n)] = c->index % 4 ? NAN : INFINITY;
+    expect_conv(c, y, x, w, &f, round, g);
+}
+
 static void make_conv(Case *c) {
-    static const Geometry shapes[] = {/* picture, channels, kernel, stride, pads, width of the kernel */
-                                      {1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0},      {7, 5, 3, 4, 3, 1, 1, 1, 1, 1, 0},
-                                      {16, 16, 16, 64, 3, 1, 1, 1, 1, 1, 0},  {9, 11, 96, 32, 3, 1, 1, 1, 1, 1, 0},
-                                      {16, 16, 512, 64, 3, 1, 1, 1, 1, 1, 0}, {32, 32, 64, 3, 3, 1, 1, 1, 1, 1, 0},
-                                      {12, 10, 32, 48, 1, 1, 0, 0, 0, 0, 0},  {17, 13, 20, 24, 3, 2, 0, 0, 1, 1, 0},
-                                      {64, 48, 32, 32, 3, 1, 1, 1, 1, 1, 0},  {1, 40, 8, 8, 3, 1, 1, 1, 1, 1, 0},
-                                      {128, 128, 8, 8, 3, 1, 1, 1, 1, 1, 0},  {5, 60, 40, 40, 3, 1, 1, 0, 1, 0, 1},
-                                      {24, 10, 16, 96, 2, 2, 0, 0, 0, 0, 0},  {3, 7, 96, 96, 3, 1, 1, 0, 1, 0, 1}};
+    static const int64_t shapes[][11] = {/* picture, channels, kernel, stride, pads */
+                                         {1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0},      {7, 5, 3, 4, 3, 3, 1, 1, 1, 1, 1},
+                                         {16, 16, 16, 64, 3, 3, 1, 1, 1, 1, 1},  {9, 11, 96, 32, 3, 3, 1, 1, 1, 1, 1},
+                                         {16, 16, 512, 64, 3, 3, 1, 1, 1, 1, 1}, {32, 32, 64, 3, 3, 3, 1, 1, 1, 1, 1},
+                                         {12, 10, 32, 48, 1, 1, 1, 0, 0, 0, 0},  {17, 13, 20, 24, 3, 3, 2, 0, 0, 1, 1},
+                                         {64, 48, 32, 32, 3, 3, 1, 1, 1, 1, 1},  {1, 40, 8, 8, 3, 3, 1, 1, 1, 1, 1},
+                                         {128, 128, 8, 8, 3, 3, 1, 1, 1, 1, 1},  {5, 60, 40, 40, 3, 1, 1, 1, 0, 1, 0},
+                                         {24, 10, 16, 96, 2, 2, 2, 0, 0, 0, 0},  {3, 7, 96, 96, 3, 1, 1, 1, 0, 1, 0}};
     static const DType kinds[][3] = {
         {F32, F32, F32}, {BF16, BF16, BF16}, {F32, BF16, F32}, {BF16, F32, BF16}};
-    enum { SHAPES = 14, OLD = 112 }; /* from OLD on: raw forms and other paths */
+    enum { SHAPES = 14, OLD = 112, FRAMES = 168 }; /* from OLD on: raw forms and other paths; from FRAMES on: several pictures */
     ARGS(Conv2d);
-    bool doubled = c->op == OP_upsample_conv;
-    Geometry g = shapes[c->index % SHAPES];
+    const int64_t *s = shapes[c->index % SHAPES];
+    Geometry g = {.h = s[0], .w = s[1], .cin = s[2], .cout = s[3], .k = s[4], .kw = s[5], .stride = s[6], .top = s[7],
+                  .left = s[8], .bottom = s[9], .right = s[10], .kt = 1, .stride_t = 1};
     int index = c->index % OLD;
     const DType *kind = kinds[index / SHAPES % 4];
     bool biased = index / SHAPES / 4 == 0, raw = c->index >= OLD && !check_below(c, 3);
     bool skipping = c->index >= OLD && !(raw && check_below(c, 2)), skip_biased = skipping && check_below(c, 2);
+    g.doubled = c->op == OP_upsample_conv;
+    g.frames = c->index >= FRAMES ? 1 + check_below(c, 3) : 0;
     g.h = check_dim(c, g.h, 9);
     g.w = check_dim(c, g.w, 9);
     g.cin = check_dim(c, g.cin, 20);
     g.cout = check_dim(c, g.cout, 12);
-    if (doubled) g.k = 3, g.kw = 0, g.stride = 1, g.top = g.left = g.bottom = g.right = 1;
-    if (!g.kw) g.kw = g.k;
-    int64_t scale = doubled ? 2 : 1, oh = (g.h * scale + g.top + g.bottom - g.k) / g.stride + 1;
+    g.tf32 = kind[0] == F32 && kind[2] == F32 && check_below(c, 2);
+    if (g.doubled) g.k = g.kw = 3, g.stride = 1, g.top = g.left = g.bottom = g.right = 1;
+    int64_t scale = g.doubled ? 2 : 1, oh = (g.h * scale + g.top + g.bottom - g.k) / g.stride + 1;
     int64_t ow = (g.w * scale + g.left + g.right - g.kw) / g.stride + 1;
     Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE,
-           ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, ls = check_below(c, 3) ? LAYOUT_DENSE : LAYOUT_PADDED;
-    check_label(c, "%lldx%lld, %lld to %lld channels, kernel %lldx%lld stride %lld, %s x %s, %s%s, x %s y %s",
+           ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
+    check_label(c, "%lldx%lld, %lld to %lld channels, kernel %lldx%lld stride %lld, %s x %s%s, %s%s, x %s y %s",
                 (long long)g.h, (long long)g.w, (long long)g.cin, (long long)g.cout, (long long)g.k,
-                (long long)g.kw, (long long)g.stride, dtype_name(kind[0]), dtype_name(kind[1]), biased ? "bias" : "no bias",
-                raw ? " left" : "", check_layout_name(lx), check_layout_name(ly));
-    Buf *x = check_in(c, "x", &a->x, kind[0], lx, SHAPE(g.h, g.w, g.cin));
+                (long long)g.kw, (long long)g.stride, dtype_name(kind[0]), dtype_name(kind[1]), g.tf32 ? " in TF32" : "",
+                biased ? "bias" : "no bias", raw ? " left" : "", check_layout_name(lx), check_layout_name(ly));
+    if (g.frames) check_label(c, ", %lld frames", (long long)g.frames);
+    int rank = g.frames ? 4 : 3; /* shapes below begin with the frames */
+    Buf *x = check_in(c, "x", &a->x, kind[0], lx, rank, (int64_t[]){g.frames, g.h, g.w, g.cin} + 4 - rank);
     Buf *w = check_weight(c, 0, kind[1], kind[2], LAYOUT_DENSE, SHAPE(g.cout, g.k, g.kw, g.cin));
     Buf *bias = biased ? check_bias(c, 0, kind[0], g.cout) : NULL;
-    Buf *y = check_out(c, "y", &a->y, kind[0], ly, SHAPE(oh, ow, g.cout));
-    After f = {.bias = raw ? NULL : bias};
-    if (skipping) {
-        Buf *skip = check_in(c, "skip", &a->skip, kind[0], ls, SHAPE(oh, ow, g.cout));
-        check_fill(c, skip, 0.1, 1.5);
-        check_label(c, ", skip %s%s", check_layout_name(ls), skip_biased ? " with bias" : "");
-        f.skip = skip;
-    }
-    if (skip_biased) {
-        Buf *b = check_in(c, "skip_bias", &a->skip_bias, kind[0], LAYOUT_DENSE, SHAPE(g.cout));
-        check_fill(c, b, 0, 1);
-        f.skip_bias = b;
-    }
+    Buf *y = check_out(c, "y", &a->y, kind[0], ly, rank, (int64_t[]){g.frames, oh, ow, g.cout} + 4 - rank);
     a->w = &c->weight[0];
     a->stride = (int32_t)g.stride;
     a->pad_top = (int32_t)g.top, a->pad_left = (int32_t)g.left;
     a->pad_bottom = (int32_t)g.bottom, a->pad_right = (int32_t)g.right;
     a->form = raw ? CONV_RAW : CONV_BIAS;
-    c->flops = 2.0 * (double)(oh * ow * g.cout) * (double)(g.k * g.kw * g.cin);
+    a->tf32 = g.tf32;
+    finish_conv(c, y, x, w, bias, raw, skipping, skip_biased, &a->skip, &a->skip_bias, kind[2], &g);
     c->bench = c->flops > 1e7 && biased && index / SHAPES % 4 < 2;
-    check_fill(c, x, 0.2, 1);
-    check_fill(c, w, 0, 1 / sqrt((double)(g.k * g.kw * g.cin)));
-    if (bias) check_fill(c, bias, 0, 1);
-    if (c->index % 6 == 5) x->v[check_below(c, x->n)] = c->index % 4 ? NAN : INFINITY;
-    expect_conv(c, y, x, w, &f, kind[2], &g, doubled);
+}
+
+static void make_conv3d(Case *c) {
+    static const int64_t shapes[][8] = {/* frames of x, picture, channels, kernel in time and space, stride in time */
+                                        {1, 1, 1, 1, 1, 1, 1, 1},     {3, 5, 7, 3, 4, 3, 3, 1},     {6, 9, 11, 96, 32, 3, 3, 1},
+                                        {3, 16, 16, 64, 3, 3, 3, 1},  {4, 12, 10, 32, 48, 1, 1, 1}, {5, 6, 8, 24, 20, 3, 1, 2},
+                                        {4, 13, 10, 32, 64, 3, 1, 1}, {6, 24, 20, 16, 16, 3, 3, 1}, {2, 1, 40, 8, 8, 1, 1, 1},
+                                        {7, 4, 4, 384, 48, 3, 3, 1}};
+    static const DType kinds[][3] = {{F32, F32, F32}, {BF16, BF16, BF16}, {F32, BF16, F32}, {BF16, F32, BF16}};
+    enum { SHAPES = 10 };
+    ARGS(Conv3d);
+    const int64_t *s = shapes[c->index % SHAPES];
+    const DType *kind = kinds[c->index / SHAPES % 4];
+    int form = c->index / SHAPES / 4 % 3; /* bias; none; left, or with another path */
+    bool raw = form == 2 && !check_below(c, 3), skipping = form == 2 && !(raw && check_below(c, 2));
+    Geometry g = {.frames = s[0], .h = check_dim(c, s[1], 5), .w = check_dim(c, s[2], 6), .cin = check_dim(c, s[3], 20),
+                  .cout = check_dim(c, s[4], 12), .kt = s[5], .k = s[6], .kw = s[6], .stride = 1, .stride_t = s[7]};
+    g.top = g.left = g.bottom = g.right = g.k / 2;
+    g.tf32 = kind[0] == F32 && kind[2] == F32 && check_below(c, 2);
+    Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
+    check_label(c, "%lld frames of %lldx%lld, %lld to %lld channels, kernel %lldx%lldx%lld stride %lld, ", (long long)g.frames,
+                (long long)g.h, (long long)g.w, (long long)g.cin, (long long)g.cout, (long long)g.kt, (long long)g.k,
+                (long long)g.k, (long long)g.stride_t);
+    check_label(c, "%s x %s%s, %s%s, x %s y %s", dtype_name(kind[0]), dtype_name(kind[1]),
+                g.tf32 ? " in TF32" : "", form == 1 ? "no bias" : "bias", raw ? " left" : "", check_layout_name(lx),
+                check_layout_name(ly));
+    Buf *x = check_in(c, "x", &a->x, kind[0], lx, SHAPE(g.frames, g.h, g.w, g.cin));
+    Buf *w = check_weight(c, 0, kind[1], kind[2], LAYOUT_DENSE, SHAPE(g.cout, g.kt, g.k, g.k, g.cin));
+    Buf *bias = form == 1 ? NULL : check_bias(c, 0, kind[0], g.cout);
+    Buf *y = check_out(c, "y", &a->y, kind[0], ly, SHAPE((g.frames - g.kt) / g.stride_t + 1, g.h, g.w, g.cout));
+    a->w = &c->weight[0];
+    a->stride_t = (int32_t)g.stride_t;
+    a->pad = (int32_t)(g.k / 2);
+    a->form = raw ? CONV_RAW : CONV_BIAS;
+    a->tf32 = g.tf32;
+    finish_conv(c, y, x, w, bias, raw, skipping, skipping && check_below(c, 2), &a->skip, &a->skip_bias, kind[2], &g);
+    c->bench = c->flops > 1e7 && form == 0;
 }
 
 /* --- the depthwise half of a gated convolution --- */
@@ -395,8 +459,9 @@ static void make_groupnorm(Case *c) {
 }
 
 const CaseSet CHECK_CONV[] = {
-    {OP_conv2d, 168, make_conv},
-    {OP_upsample_conv, 168, make_conv},
+    {OP_conv2d, 224, make_conv},
+    {OP_upsample_conv, 224, make_conv},
+    {OP_conv3d, 120, make_conv3d},
     {OP_dwconv3_glu, 7 * 8, make_dwconv3_glu},
     {OP_groupnorm, 72, make_groupnorm},
     {OP_groupnorm_silu, 73, make_groupnorm},

@@ -326,6 +326,38 @@ static void convolution(Maker *m, const int64_t *p, Conv2d *a, int64_t scale) {
 MAKE(conv2d, Conv2d) { convolution(m, p, a, 1); }
 MAKE(upsample_conv, Conv2d) { convolution(m, p, a, 2); }
 
+/* Frames of y, height, width, channels in and out, kernel in time and space, form, the other path as for conv2d. */
+MAKE(conv3d, Conv3d) {
+    a->y = shapes_new(m, real(m), p[0], p[1], p[2], p[4]);
+    a->x = shapes_new(m, real(m), p[0] - 1 + p[5], p[1], p[2], p[3]);
+    a->w = shapes_weight(m, true, 5, (int64_t[]){p[4], p[5], p[6], p[6], p[3]});
+    if (p[8]) a->skip = shapes_new(m, real(m), p[0], p[1], p[2], p[4]);
+    if (p[8] == 2) a->skip_bias = shapes_new(m, real(m), p[4]);
+    a->stride_t = 1;
+    a->pad = (int32_t)p[6] / 2;
+    a->form = (int32_t)p[7];
+    a->tf32 = 1;
+}
+
+MAKE(roll, Roll) { /* new frames, height, width, channels */
+    a->window = shapes_new(m, real(m), p[0] + 2, p[1], p[2], p[3]);
+    a->cache = shapes_new(m, real(m), 2, p[1], p[2], p[3]);
+}
+
+MAKE(chan_rmsnorm, ChanRmsNorm) { /* frames, height, width, channels; 1: a convolution's bias is added first */
+    a->y = shapes_new(m, real(m), p[0], p[1], p[2], p[3]);
+    a->x = shapes_new(m, real(m), p[0], p[1], p[2], p[3]);
+    a->w = shapes_new(m, real(m), p[3]);
+    if (p[4]) a->bias = shapes_new(m, real(m), p[3]);
+}
+
+MAKE(chan_affine, ChanAffine) { /* frames, height, width, channels */
+    a->y = shapes_new(m, real(m), p[0], p[1], p[2], p[3]);
+    a->x = shapes_new(m, F32, p[0], p[1], p[2], p[3]);
+    a->a = shapes_new(m, real(m), p[3]);
+    a->b = shapes_new(m, real(m), p[3]);
+}
+
 /* --- SANA-Video --- */
 
 MAKE(cross_attention, Attention) { /* tokens, keys, heads, head width: keys and values side by side, some keys masked */
@@ -514,6 +546,24 @@ static const ShapeCase FULL[] = {
     {OP_groupnorm_silu, "vae.up.2 norm2", {512, 512, 256, 1}, groupnorm},
     {OP_groupnorm_silu, "vae.up.3 first norm1", {1024, 1024, 256}, groupnorm},
     {OP_groupnorm_silu, "vae.up.3 norm2", {1024, 1024, 128, 1}, groupnorm},
+    {OP_conv3d, "wan.conv_in", {1, 60, 104, 16, 384, 3, 3, CONV_BIAS}, conv3d},
+    {OP_conv3d, "wan.mid conv1", {1, 60, 104, 384, 384, 3, 3, CONV_RAW}, conv3d},
+    {OP_conv3d, "wan.up.0 time", {1, 60, 104, 384, 768, 3, 1, CONV_BIAS}, conv3d},
+    {OP_conv3d, "wan.up.1 shortcut", {2, 120, 208, 192, 384, 1, 1, CONV_RAW}, conv3d},
+    {OP_conv3d, "wan.up.1 conv1", {2, 120, 208, 384, 384, 3, 3, CONV_RAW}, conv3d},
+    {OP_conv3d, "wan.up.2 conv1", {4, 240, 416, 192, 192, 3, 3, CONV_RAW}, conv3d},
+    {OP_conv3d, "wan.up.2 conv2", {4, 240, 416, 192, 192, 3, 3, CONV_BIAS, 1}, conv3d},
+    {OP_conv3d, "wan.up.3 conv1", {4, 480, 832, 96, 96, 3, 3, CONV_RAW}, conv3d},
+    {OP_conv3d, "wan.up.3 conv2", {4, 480, 832, 96, 96, 3, 3, CONV_BIAS, 1}, conv3d},
+    {OP_conv3d, "wan.conv_out", {4, 480, 832, 96, 3, 3, 3, CONV_BIAS}, conv3d},
+    {OP_roll, "wan.up.3", {4, 480, 832, 96}, roll},
+    {OP_roll, "wan.mid", {1, 60, 104, 384}, roll},
+    {OP_chan_rmsnorm, "wan.mid", {1, 60, 104, 384}, chan_rmsnorm},
+    {OP_chan_rmsnorm_silu, "wan.up.1", {2, 120, 208, 384, 1}, chan_rmsnorm},
+    {OP_chan_rmsnorm_silu, "wan.up.2", {4, 240, 416, 192, 1}, chan_rmsnorm},
+    {OP_chan_rmsnorm_silu, "wan.up.3 norm1", {4, 480, 832, 96}, chan_rmsnorm},
+    {OP_chan_rmsnorm_silu, "wan.up.3 norm2", {4, 480, 832, 96, 1}, chan_rmsnorm},
+    {OP_chan_affine, "wan.in", {21, 60, 104, 16}, chan_affine},
     {OP_conv2d, "sana.patch, 17 frames", {300, 104, 16, 2240}, patch_conv},
     {OP_linear_many, "sana.qkv, 17 frames", {7800, 2240, PACK, 2240, 2240, 2240}, linear_many},
     {OP_norm_relu_rope, "sana, 17 frames", {7800, 20, 112, 6720, 4480}, norm_relu_rope},
@@ -584,6 +634,11 @@ static const ShapeCase SMALL[] = {
     {OP_groupnorm, "demo.vae.mid", {16, 16, 64}, groupnorm},
     {OP_groupnorm_silu, "demo.vae norm1", {64, 48, 128}, groupnorm},
     {OP_groupnorm_silu, "demo.vae last norm2", {128, 128, 32, 1}, groupnorm},
+    {OP_conv3d, "small frames", {4, 48, 64, 32, 32, 3, 3, CONV_BIAS, 1}, conv3d},
+    {OP_roll, "small frames", {4, 48, 64, 32}, roll},
+    {OP_chan_rmsnorm, "small frames", {1, 48, 64, 32}, chan_rmsnorm},
+    {OP_chan_rmsnorm_silu, "small frames", {4, 48, 64, 32, 1}, chan_rmsnorm},
+    {OP_chan_affine, "small frames", {5, 6, 8, 16}, chan_affine},
     {OP_conv2d, "small sana.patch", {24, 16, 16, 224}, patch_conv},
     {OP_conv2d, "small sana.temporal", {3, 48, 224}, temporal_conv},
     {OP_norm_relu_rope, "small sana", {144, 2, 112, 672, 448}, norm_relu_rope},

@@ -96,10 +96,37 @@ static void convolution(Tally *t, const CudaLibs *l) {
         char what[64];
         snprintf(what, sizeof what, "convolution %zu", i);
         CudaDnn *g = cuda_dnn_begin(l, NULL, &e, "%s", what);
-        conv_cuda_graph(g, &a);
+        ConvFrames f = conv_frames(OP_conv2d, &a);
+        conv_cuda_graph(g, &f);
         Status s = cuda_dnn_plan(g, 0, 0, NULL, 0);
         expect(t, (s == OK) == !CASE[i].extra, what, &e);
         if (CASE[i].extra) expect(t, strstr(e.text, "cudnnBackend") && strstr(e.text, what), "its message", &e);
+        cuda_dnn_free(g);
+    }
+}
+
+static void frames(Tally *t, const CudaLibs *l) {
+    static const struct {
+        int64_t frames, y, x, in, out, kt, k;
+        int32_t stride;
+        DType type;
+    } CASE[] = {
+        {6, 480, 832, 96, 96, 3, 3, 1, BF16}, {6, 480, 832, 96, 3, 3, 3, 1, F32}, {3, 60, 104, 384, 768, 3, 1, 1, BF16},
+        {2, 120, 208, 192, 384, 1, 1, 1, F32}, {5, 120, 208, 192, 192, 3, 1, 2, BF16},
+    };
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
+        Weight w = {.w = tensor_of((void *)4096, CASE[i].type, CASE[i].out, CASE[i].kt, CASE[i].k, CASE[i].k, CASE[i].in)};
+        int64_t left = (CASE[i].frames - CASE[i].kt) / CASE[i].stride + 1;
+        Conv3d a = {.x = tensor_of((void *)4096, CASE[i].type, CASE[i].frames, CASE[i].y, CASE[i].x, CASE[i].in),
+                    .y = tensor_of((void *)4096, CASE[i].type, left, CASE[i].y, CASE[i].x, CASE[i].out),
+                    .w = &w, .stride_t = CASE[i].stride, .pad = (int32_t)CASE[i].k / 2};
+        Error e = {0};
+        char what[64];
+        snprintf(what, sizeof what, "convolution of frames %zu", i);
+        CudaDnn *g = cuda_dnn_begin(l, NULL, &e, "%s", what);
+        ConvFrames f = conv_frames(OP_conv3d, &a);
+        conv_cuda_graph(g, &f);
+        expect(t, cuda_dnn_plan(g, 0, 0, NULL, 0) == OK, what, &e);
         cuda_dnn_free(g);
     }
 }
@@ -114,6 +141,7 @@ int main(void) {
     Tally t = {0};
     attention(&t, &l);
     convolution(&t, &l);
+    frames(&t, &l);
     cuda_libs_close(&l);
     printf("%d passed, %d failed\n", t.passed, t.failed);
     return t.failed != 0;

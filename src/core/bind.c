@@ -70,6 +70,17 @@ void bind_conv(Bind *b, Weight *w, int64_t out, int64_t in, int64_t k, const cha
                      .shape = {out, in, k, k}});
 }
 
+void bind_conv3d(Bind *b, Weight *w, int64_t out, int64_t in, int64_t kt, int64_t k, const char *format, ...) {
+    NAMED(".weight");
+    add_bias(b, w, out, name);
+    add(b, (BindRow){.name = name,
+                     .weight = w,
+                     .target = BIND_MATRIX,
+                     .transform = BIND_OIHW_OHWI,
+                     .rank = 5,
+                     .shape = {out, in, kt, k, k}});
+}
+
 void bind_matrix(Bind *b, Weight *w, int64_t rows, int64_t cols, const char *format, ...) {
     NAMED("");
     add(b, (BindRow){.name = name, .weight = w, .target = BIND_MATRIX, .gathered = true, .rank = 2,

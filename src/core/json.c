@@ -196,3 +196,29 @@ Status json_ints(const Json *object, const char *key, int64_t *out, int cap, int
     *count = n;
     return OK;
 }
+
+Status json_doubles(const Json *object, const char *key, double *out, int cap, int *count, const char *where, Error *e) {
+    const Json *j = json_get(object, key);
+    if (json_is_null(j)) return OK;
+    int n = 0;
+    if (!cJSON_IsArray(j)) return wrong(j, key, "a list of numbers", where, e);
+    for (const Json *c = j->child; c; c = c->next) {
+        if (n >= cap || !cJSON_IsNumber(c)) return wrong(j, key, "a short list of numbers", where, e);
+        out[n++] = c->valuedouble;
+    }
+    *count = n;
+    return OK;
+}
+
+Status json_bools(const Json *object, const char *key, bool *out, int cap, int *count, const char *where, Error *e) {
+    const Json *j = json_get(object, key);
+    if (json_is_null(j)) return OK;
+    int n = 0;
+    if (!cJSON_IsArray(j)) return wrong(j, key, "a list of booleans", where, e);
+    for (const Json *c = j->child; c; c = c->next) {
+        if (n >= cap || !cJSON_IsBool(c)) return wrong(j, key, "a short list of booleans", where, e);
+        out[n++] = cJSON_IsTrue(c);
+    }
+    *count = n;
+    return OK;
+}

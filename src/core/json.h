@@ -37,6 +37,9 @@ Status json_sizes(const Json *object, const JsonSize *sizes, size_t count, const
 /* Integer array into out[cap]; *count is set. */
 Status json_ints(const Json *object, const char *key, int64_t *out, int cap, int *count, const char *where,
                  Error *e);
+/* The same for lists of numbers and of booleans. */
+Status json_doubles(const Json *object, const char *key, double *out, int cap, int *count, const char *where, Error *e);
+Status json_bools(const Json *object, const char *key, bool *out, int cap, int *count, const char *where, Error *e);
 /* Integer value of one item; false when it is no integer or beyond 2^53. */
 bool json_as_int(const Json *j, int64_t *out);
 

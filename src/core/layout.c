@@ -19,7 +19,7 @@ static bool stays_mapped(const BindRow *r, bool maps) {
 static Tensor source(const WeightFiles *f, const BindRow *r, int at) {
     Tensor t;
     weights_at(f, at, NULL, &t, NULL);
-    if (r->transform == BIND_SQUEEZE) t = weights_squeezed(t);
+    if (r->transform == BIND_SQUEEZE) t = weights_squeezed(t, r->target);
     if (r->transform == BIND_FRAME_OHWI) t = tensor_view(t, t.shape[0], t.shape[1], t.shape[3], t.shape[4]);
     return tensor_slice(t, 0, r->row_start, r->shape[0]);
 }

@@ -105,14 +105,14 @@ static Tensor expected(const BindRow *r) {
     return t;
 }
 
-Tensor weights_squeezed(Tensor t) {
-    while (t.rank > 2 && t.shape[t.rank - 1] == 1) t.rank--;
+Tensor weights_squeezed(Tensor t, BindTarget target) {
+    while (t.rank > (target == BIND_MATRIX ? 2 : 1) && t.shape[t.rank - 1] == 1) t.rank--;
     return tensor_make(t.data, t.dtype, t.rank, t.shape);
 }
 
 static bool shape_fits(const BindRow *r, Tensor t) {
     Tensor want = expected(r);
-    if (r->transform == BIND_SQUEEZE) t = weights_squeezed(t), want = weights_squeezed(want);
+    if (r->transform == BIND_SQUEEZE) t = weights_squeezed(t, r->target), want = weights_squeezed(want, r->target);
     return tensor_same_shape(t, want) && r->row_start >= 0 && r->row_start <= want.shape[0] - r->shape[0] &&
            !(r->transform == BIND_SWAP_HALVES && r->shape[0] % 2) &&
            !(r->transform == BIND_OIHW_OHWI && r->rank < 3) &&

@@ -32,15 +32,17 @@ typedef struct AttentionEager {
     int32_t window;
 } AttentionEager;
 
-/* The mid block of the KL VAEs: one head as wide as the channels, over all pixels. x (normed), residual, y [T,C],
+/* The mid block of the VAEs: one head as wide as the channels, over all pixels. x (normed), residual, y [T,C],
  * weights [C,C] with biases:
  *   q, k, v = linear_many{x, wq / wk / wv, BIAS_TURNED} (PyTorch sees a transposed picture there), o = attention{q, k, v},
- *   y = r(residual + linear{o, wo, BIAS_FUSED}).
+ *   y = r(residual + linear{o, wo, out_bias}): BIAS_FUSED (0) where PyTorch runs a linear layer, BIAS_AFTER where it runs a
+ *   1x1 convolution (Wan).
  * Literally that chain of the table's references. y may alias residual, not x. */
 typedef struct SelfAttention {
     Tensor y, x, residual;
     const struct Weight *wq, *wk, *wv, *wo;
     float scale;
+    int32_t out_bias;
 } SelfAttention;
 
 #endif

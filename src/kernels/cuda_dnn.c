@@ -95,12 +95,17 @@ static void finalize(CudaDnn *g, CudaDnnDesc d, const char *name) {
 
 CudaDnnDesc cuda_dnn_tensor(CudaDnn *g, int64_t id, cudnnDataType_t t, CudaDnnKind kind, const int64_t *dims,
                             const int64_t *strides) {
+    return cuda_dnn_tensor_of(g, id, t, kind, CUDA_DNN_RANK, dims, strides);
+}
+
+CudaDnnDesc cuda_dnn_tensor_of(CudaDnn *g, int64_t id, cudnnDataType_t t, CudaDnnKind kind, int rank, const int64_t *dims,
+                               const int64_t *strides) {
     CudaDnnDesc d = MAKE(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     const int64_t alignment = ALIGNMENT;
     const bool yes = true;
     SET(d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &t);
-    SET(d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, CUDA_DNN_RANK, dims);
-    SET(d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, CUDA_DNN_RANK, strides);
+    SET(d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, rank, dims);
+    SET(d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, rank, strides);
     SET(d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
     SET(d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
     if (kind == DNN_VIRTUAL) SET(d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes);
@@ -170,20 +175,20 @@ void cuda_dnn_sdpa(CudaDnn *g, CudaDnnDesc q, CudaDnnDesc k, CudaDnnDesc v, Cuda
     add_op(g, op, "SDPA operation");
 }
 
-void cuda_dnn_conv(CudaDnn *g, CudaDnnDesc x, CudaDnnDesc w, CudaDnnDesc y, int64_t stride, const int64_t *pre,
-                   const int64_t *post) {
+void cuda_dnn_conv(CudaDnn *g, CudaDnnDesc x, CudaDnnDesc w, CudaDnnDesc y, int dims, const int64_t *strides,
+                   const int64_t *pre, const int64_t *post) {
     const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    const int64_t dims = 2, dilation[] = {1, 1}, strides[] = {stride, stride};
+    const int64_t spatial = dims, dilation[] = {1, 1, 1};
     const float one = 1, zero = 0;
     CudaDnnDesc d = MAKE(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
     SET(d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &f32);
     SET(d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
-    SET(d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims);
-    SET(d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, pre);
-    SET(d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, post);
-    SET(d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilation);
-    SET(d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides);
+    SET(d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &spatial);
+    SET(d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, dims, pre);
+    SET(d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, dims, post);
+    SET(d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, dims, dilation);
+    SET(d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, dims, strides);
     finalize(g, d, "convolution");
     CudaDnnDesc op = MAKE(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
     SET_DESC(op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, x);

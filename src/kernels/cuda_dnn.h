@@ -23,9 +23,11 @@ CudaDnn *cuda_dnn_begin(const CudaLibs *l, cudnnHandle_t handle, Error *e, const
     __attribute__((format(printf, 4, 5)));
 void cuda_dnn_free(CudaDnn *g);
 
-/* Rank CUDA_DNN_RANK, strides in elements, 16-byte alignment. Ids start at 1 and are unique in the graph. */
+/* Rank CUDA_DNN_RANK, or any rank; strides in elements, 16-byte alignment. Ids start at 1 and are unique in the graph. */
 CudaDnnDesc cuda_dnn_tensor(CudaDnn *g, int64_t id, cudnnDataType_t t, CudaDnnKind kind, const int64_t *dims,
                             const int64_t *strides);
+CudaDnnDesc cuda_dnn_tensor_of(CudaDnn *g, int64_t id, cudnnDataType_t t, CudaDnnKind kind, int rank, const int64_t *dims,
+                               const int64_t *strides);
 /* b and t may be NULL (unary; no select). axis: of GEN_INDEX, else -1. math: compute type. */
 void cuda_dnn_pointwise(CudaDnn *g, cudnnPointwiseMode_t mode, cudnnDataType_t math, int64_t axis, CudaDnnDesc x,
                         CudaDnnDesc b, CudaDnnDesc t, CudaDnnDesc y);
@@ -33,9 +35,10 @@ void cuda_dnn_reduce(CudaDnn *g, cudnnReduceTensorOp_t op, CudaDnnDesc x, CudaDn
 void cuda_dnn_matmul(CudaDnn *g, CudaDnnDesc a, CudaDnnDesc b, CudaDnnDesc c);
 /* The unified attention node, cuDNN 9.13.1 and newer. */
 void cuda_dnn_sdpa(CudaDnn *g, CudaDnnDesc q, CudaDnnDesc k, CudaDnnDesc v, CudaDnnDesc o, CudaDnnDesc scale);
-/* pads: top, left (pre), bottom, right (post). f32 sums. */
-void cuda_dnn_conv(CudaDnn *g, CudaDnnDesc x, CudaDnnDesc w, CudaDnnDesc y, int64_t stride, const int64_t *pre,
-                   const int64_t *post);
+/* dims: of space, and with three of time before it: strides and pads (pre: front, top, left; post: back, bottom, right) for
+ * each. f32 sums. */
+void cuda_dnn_conv(CudaDnn *g, CudaDnnDesc x, CudaDnnDesc w, CudaDnnDesc y, int dims, const int64_t *strides,
+                   const int64_t *pre, const int64_t *post);
 
 /* Finalizes the graph, and with a handle builds the first configuration of the heuristic that needs at most
  * `workspace` bytes and whose engine has none of the numerical notes in `refuse` (bits 1 << CUDNN_NUMERICAL_NOTE_*).

@@ -169,24 +169,25 @@ __global__ void __launch_bounds__(THREADS) k_turn(uint16_t *y, const uint16_t *i
 /* --- convolution --- */
 
 struct ConvShape {
-    int height, width, channels, out_height, out_width, out_channels, kh, kw, stride, top, left;
+    int height, width, channels, out_height, out_width, out_channels, kt, kh, kw, stride_t, stride, top, left;
 };
 
 template <typename T>
 __global__ void __launch_bounds__(THREADS) k_conv_plain(T *y, const T *in, const T *w, ConvShape p, int64_t count) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= count) return;
-    int64_t pixel = i / p.out_channels, n = i % p.out_channels;
-    int y0 = (int)(pixel / p.out_width) * p.stride - p.top, x0 = (int)(pixel % p.out_width) * p.stride - p.left;
+    int64_t pixel = i / p.out_channels, n = i % p.out_channels, line = pixel / p.out_width, frame = line / p.out_height;
+    int y0 = (int)(line % p.out_height) * p.stride - p.top, x0 = (int)(pixel % p.out_width) * p.stride - p.left;
     float sum = 0.0f;
-    for (int dy = 0; dy < p.kh; dy++)
-        for (int dx = 0; dx < p.kw; dx++) {
-            int iy = y0 + dy, ix = x0 + dx;
-            if (iy < 0 || iy >= p.height || ix < 0 || ix >= p.width) continue;
-            const T *a = in + ((int64_t)iy * p.width + ix) * p.channels;
-            const T *b = w + ((n * p.kh + dy) * p.kw + dx) * p.channels;
-            for (int c = 0; c < p.channels; c++) sum = fmaf(widen<T>(a[c]), widen<T>(b[c]), sum);
-        }
+    for (int dt = 0; dt < p.kt; dt++)
+        for (int dy = 0; dy < p.kh; dy++)
+            for (int dx = 0; dx < p.kw; dx++) {
+                int iy = y0 + dy, ix = x0 + dx;
+                if (iy < 0 || iy >= p.height || ix < 0 || ix >= p.width) continue;
+                const T *a = in + (((frame * p.stride_t + dt) * p.height + iy) * p.width + ix) * p.channels;
+                const T *b = w + (((n * p.kt + dt) * p.kh + dy) * p.kw + dx) * p.channels;
+                for (int c = 0; c < p.channels; c++) sum = fmaf(widen<T>(a[c]), widen<T>(b[c]), sum);
+            }
     y[i] = narrow<T>(sum);
 }
 
@@ -255,9 +256,12 @@ Status cuda_pieces_turn(Exec *x, Tensor y, Tensor in) {
     return cuda_launched(x, "transposition");
 }
 
-Status cuda_pieces_conv(Exec *x, Tensor y, Tensor in, Tensor w, int stride, int pad_top, int pad_left) {
-    ConvShape p = {(int)in.shape[0], (int)in.shape[1], (int)in.shape[2], (int)y.shape[0], (int)y.shape[1],
-                   (int)y.shape[2], (int)w.shape[1], (int)w.shape[2], stride, pad_top, pad_left};
+Status cuda_pieces_conv(Exec *x, const ConvFrames *a) {
+    const int64_t *k = a->kernel.shape;
+    Tensor y = a->y, in = a->x, w = a->kernel;
+    ConvShape p = {(int)in.shape[1], (int)in.shape[2],  (int)in.shape[3], (int)y.shape[1],   (int)y.shape[2],
+                   (int)y.shape[3],  (int)k[1],         (int)k[2],        (int)k[3],         (int)a->stride_t,
+                   (int)a->stride,   (int)a->pad_top,   (int)a->pad_left};
     int64_t count = tensor_numel(y);
     if (!count) return OK;
     unsigned blocks = blocks_for(count, THREADS);
@@ -266,5 +270,5 @@ Status cuda_pieces_conv(Exec *x, Tensor y, Tensor in, Tensor w, int stride, int 
         k_conv_plain<<<blocks, THREADS, 0, stream>>>((__nv_bfloat16 *)y.data, (const __nv_bfloat16 *)in.data,
                                                      (const __nv_bfloat16 *)w.data, p, count);
     else k_conv_plain<<<blocks, THREADS, 0, stream>>>((float *)y.data, (const float *)in.data, (const float *)w.data, p, count);
-    return cuda_launched(x, "conv2d");
+    return cuda_launched(x, ops_info(a->op)->name);
 }

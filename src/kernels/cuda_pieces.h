@@ -5,6 +5,7 @@
 #ifndef KERNELS_CUDA_PIECES_H
 #define KERNELS_CUDA_PIECES_H
 
+#include "kernels/conv_frames.h"
 #include "kernels/cuda.h"
 
 #ifdef HAVE_CUDA
@@ -31,8 +32,8 @@ Status cuda_pieces_divide(Exec *x, Tensor o, Tensor acc, Tensor sum);
 /* y[n, columns, rows] = x[n, rows, columns], two-byte elements, both contiguous but for the rows of x when n is 1. */
 Status cuda_pieces_turn(Exec *x, Tensor y, Tensor in);
 
-/* y[Y',X',Cout] = r(conv(x)), both contiguous, w [Cout,kh,kw,Cin]. One thread an output: for rare shapes only. */
-Status cuda_pieces_conv(Exec *x, Tensor y, Tensor in, Tensor w, int stride, int pad_top, int pad_left);
+/* y = r(conv(x)), both contiguous; nothing before or after it. One thread an output: for rare shapes only. */
+Status cuda_pieces_conv(Exec *x, const ConvFrames *a);
 
 #ifdef __cplusplus
 }

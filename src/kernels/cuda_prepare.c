@@ -28,6 +28,11 @@ bool cuda_prepare_task(CudaTask *task, OpId op, const void *args, bool phases) {
         task->a.attention = *(const Attention *)args;
         return true;
     }
+    if (op == OP_conv3d) {
+        task->a.conv3d = *(const Conv3d *)args;
+        task->weight = *task->a.conv3d.w;
+        return true;
+    }
     if (op != OP_conv2d && op != OP_upsample_conv) return false;
     const Conv2d *a = args;
     if (op == OP_upsample_conv && phases) {
@@ -46,8 +51,9 @@ static void build(CudaPrepare *p, CudaTask *task) {
         attention_cuda_prepare(p->c, p->dnn, &task->a.attention, &e);
         return;
     }
-    task->a.conv.w = &task->weight;
-    conv_cuda_prepare(p->c, p->dnn, task->op, &task->a.conv, &e);
+    if (task->op == OP_conv3d) task->a.conv3d.w = &task->weight;
+    else task->a.conv.w = &task->weight;
+    conv_cuda_prepare(p->c, p->dnn, task->op, &task->a, &e);
 }
 
 static void *run(void *arg) {

@@ -14,6 +14,7 @@ typedef struct CudaTask {
     OpId op;
     union {
         Conv2d conv;
+        Conv3d conv3d;
         Attention attention;
     } a;
     Weight weight; /* the convolution's */

@@ -74,6 +74,14 @@ typedef struct DpmStep { Tensor y, m, x, v, last, k; } DpmStep;
 /* y = r(r(x * mul) + add): latents before the VAE decoder (mul = fl32(1/scaling_factor), add = shift_factor). */
 typedef struct Affine { Tensor y, x; float mul, add; } Affine;
 
+typedef enum ChanForm {
+    CHAN_DIVIDE_ADD,        /* y = r(r(x / a) + b) */
+    CHAN_SUBTRACT_MULTIPLY, /* y = r(r(x - b) * a) */
+} ChanForm;
+/* Latents of a video VAE, channel by channel: a, b [C] of y's dtype; x F32 or of y's dtype, first rounded to it. With
+ * a = r(1 / r(std)), b = r(mean): into the decoder and out of the encoder as diffusers' pipelines do it. */
+typedef struct ChanAffine { Tensor y, x, a, b; int32_t form; } ChanAffine;
+
 /* A draw from the KL encoder's posterior, scaled as the transformer takes it:
  * y = r(r(r(mean + r(std * noise)) - shift) * scale), std = r(exp(r(0.5 * min(max(logvar, -30), 20)))): diffusers'
  * DiagonalGaussianDistribution.sample(), then shift_factor and scaling_factor. exp as in Act: the recorded table in BF16. */

@@ -65,4 +65,9 @@ typedef struct QkNormRopeHead { Tensor yq, yk, q, k, wq, wk, cos, sin; float eps
  * is free; the CUDA reference in BF16 gives the m and s of PyTorch's (groupnorm_exact.cuh). */
 typedef struct GroupNorm { Tensor y, x, w, b, bias; float eps; int32_t groups; } GroupNorm;
 
+/* The norm of Wan's VAE, over the channels of each pixel; x, y [..,C], w (gamma) [C]; x' = r(x + bias) as in groupnorm:
+ *   n = r(x' / max(sqrt(sum x'^2), 1e-12)) (F.normalize, in f32), y = r(r(n * fl32(sqrt C)) * w).
+ * chan_rmsnorm_silu (same args): y = r(silu(r(r(n * fl32(sqrt C)) * w))). BOUNDED: the order of the sum is free. */
+typedef struct ChanRmsNorm { Tensor y, x, w, bias; } ChanRmsNorm;
+
 #endif

@@ -18,6 +18,7 @@ void ops_cpu(Ops *ops) {
     ops_append(ops, CONV_CPU, CONV_CPU_COUNT);
     ops_append(ops, GROUPNORM_CPU, GROUPNORM_CPU_COUNT);
     ops_append(ops, SELF_ATTENTION_CPU, SELF_ATTENTION_CPU_COUNT);
+    ops_append(ops, CHAN_NORM_CPU, CHAN_NORM_CPU_COUNT);
     ops_append(ops, CHAIN_CPU, CHAIN_CPU_COUNT);
     ops_append(ops, LINEAR_ATTENTION_CPU, LINEAR_ATTENTION_CPU_COUNT);
     ops_append(ops, DWCONV_CPU, DWCONV_CPU_COUNT);
@@ -32,7 +33,8 @@ size_t ops_cpu_resident(void) {
 const Family FAMILIES_CPU[] = {
     {"linear-gelu-f32", BOUNDED, LINEAR_GELU_F32_CPU, 2, "linear + GELU, the product kept in f32"},
     {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CPU, 3,
-     "KL decoder: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
+     "VAE decoders: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
+    {"wan-norm", BOUNDED, WAN_NORM_CPU, 1, "Wan's VAE: RMS norm + SiLU in f32"},
     {"linear-gelu", EXACT, LINEAR_GELU_FUSED_CPU, 2, "linear + GELU in one pass"},
     {"ln-modulate", EXACT, LN_MODULATE_FUSED_CPU, 2, "LayerNorm + modulation in one pass"},
 };
@@ -42,7 +44,8 @@ const int FAMILIES_CPU_COUNT = sizeof FAMILIES_CPU / sizeof *FAMILIES_CPU;
 const Family FAMILIES_CUDA[] = {
     {"linear-gelu-f32", BOUNDED, LINEAR_GELU_F32_CUDA, 2, "linear + GELU, the product kept in f32"},
     {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CUDA, 3,
-     "KL decoder: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
+     "VAE decoders: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
+    {"wan-norm", BOUNDED, WAN_NORM_CUDA, 1, "Wan's VAE: RMS norm + SiLU in f32"},
     {"mean-norm-once", BOUNDED, MEAN_NORM_ONCE_CUDA, 3, "RMS norm, scale, gate and residual with one rounding"},
     {"linear-gelu", EXACT, LINEAR_GELU_CUDA, 1, "linear + GELU, the activation by wide rows"},
     {"linear-packed", EXACT, LINEAR_PACKED_CUDA, 2, "products of one input as one"},
@@ -86,7 +89,8 @@ void ops_cuda(Ops *ops) {
     ops_append(ops, DWCONV_CUDA, DWCONV_CUDA_COUNT);
     ops_append(ops, NORM_MEAN_CUDA, NORM_MEAN_CUDA_COUNT);
     ops_append(ops, GUIDANCE_CUDA, GUIDANCE_CUDA_COUNT);
-    ops->row_bits = true;
     ops_append(ops, CHAIN_CUDA, CHAIN_CUDA_COUNT);
+    ops_append(ops, CHAN_NORM_CUDA, CHAN_NORM_CUDA_COUNT);
+    ops->row_bits = true;
 #endif
 }

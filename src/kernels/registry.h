@@ -48,6 +48,9 @@ extern const Impl GROUPNORM_CPU[];
 extern const int GROUPNORM_CPU_COUNT;
 extern const Impl SELF_ATTENTION_CPU[];
 extern const int SELF_ATTENTION_CPU_COUNT;
+extern const Impl CHAN_NORM_CPU[];
+extern const int CHAN_NORM_CPU_COUNT;
+extern const Impl WAN_NORM_CPU[];
 extern const Impl LINEAR_ATTENTION_CPU[];
 extern const int LINEAR_ATTENTION_CPU_COUNT;
 extern const Impl DWCONV_CPU[];
@@ -89,6 +92,8 @@ extern const Impl NORM_MEAN_CUDA[];
 extern const int NORM_MEAN_CUDA_COUNT;
 extern const Impl GUIDANCE_CUDA[];
 extern const int GUIDANCE_CUDA_COUNT;
+extern const Impl CHAN_NORM_CUDA[], WAN_NORM_CUDA[];
+extern const int CHAN_NORM_CUDA_COUNT;
 extern const Impl MEAN_NORM_CUDA[], MEAN_NORM_ONCE_CUDA[], QK_MEAN_NORM_CUDA[], SWIGLU_CUDA[];
 #endif
 

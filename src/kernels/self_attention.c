@@ -45,7 +45,7 @@ static void chain(Exec *x, const SelfAttention *a, bool folded, Chain *c) {
         c->value = (Linear){.y = c->v, .x = a->x, .w = &c->folded, .bias_mode = BIAS_FUSED};
     } else {
         c->in = (LinearMany){.y = {c->q, c->k, c->v}, .x = a->x, .w = {a->wq, a->wk, a->wv}, .bias_mode = BIAS_TURNED};
-        c->out = (Linear){.y = c->q, .x = c->o, .w = a->wo, .bias_mode = BIAS_FUSED};
+        c->out = (Linear){.y = c->q, .x = c->o, .w = a->wo, .bias_mode = a->out_bias};
     }
     c->attention = (Attention){.o = head(c->o), .q = head(c->q), .k = head(c->k), .v = head(c->v), .scale = a->scale};
     c->sum = (Add){.y = a->y, .a = a->residual, .b = folded ? c->o : c->q};

@@ -5,6 +5,8 @@
  * i + 1, so every place but the border ones serves two rows. */
 #include "kernels/vae_rewrite.h"
 
+#include "kernels/conv_frames.h"
+
 #include <stdio.h>
 
 /* --- guards --- */
@@ -57,7 +59,7 @@ bool vae_rewrite_attention_accepts(const void *args, char *why, size_t size) {
 /* --- upsample_conv by phases --- */
 
 typedef struct Phases {
-    Tensor w, y; /* [4 Cout,2,2,Cin], [Y+1,X+1,4 Cout] */
+    Tensor w, y; /* [4 Cout,2,2,Cin], [Y+1,X+1,4 Cout], of frames [F,Y+1,X+1,4 Cout] */
     Weight weight;
     Conv2d conv;
 } Phases;
@@ -68,9 +70,9 @@ static Tensor make(Exec *x, DType t, int rank, const int64_t *shape) {
 
 static void phases(Exec *x, const Conv2d *a, Phases *p) {
     const int64_t out = 4 * a->w->w.shape[0], w[] = {out, 2, 2, a->w->w.shape[3]};
-    const int64_t y[] = {a->x.shape[0] + 1, a->x.shape[1] + 1, out};
+    const int64_t *in = a->x.shape + a->x.rank - 3, y[] = {a->x.shape[0], in[0] + 1, in[1] + 1, out};
     p->w = make(x, a->x.dtype, 4, w);
-    p->y = make(x, a->x.dtype, 3, y);
+    p->y = make(x, a->x.dtype, a->x.rank, y + 4 - a->x.rank);
     p->weight = (Weight){.w = p->w, .round = a->x.dtype, .name = a->w->name};
     p->conv = (Conv2d){.y = p->y, .x = a->x, .w = &p->weight, .stride = 1, .pad_top = 1, .pad_left = 1, .pad_bottom = 1,
                        .pad_right = 1};
@@ -94,15 +96,20 @@ size_t vae_rewrite_upsample_scratch(const Exec *x, const void *args) {
            (impl && impl->scratch ? rounded(impl->scratch(x, &p.conv)) : 0);
 }
 
+/* Frame i of a picture or frames; an absent tensor stays absent. */
+static Tensor frame_of(Tensor t, int64_t i) {
+    if (t.rank != 4) return t;
+    t.data = (char *)t.data + i * t.stride[0] * (int64_t)dtype_size(t.dtype);
+    for (int d = 0; d < 3; d++) t.shape[d] = t.shape[d + 1], t.stride[d] = t.stride[d + 1];
+    t.rank = 3;
+    return t;
+}
+
 Status vae_rewrite_upsample(Exec *x, const Conv2d *a, const VaeRewriteUpsample *pieces) {
     const Impl *impl = ops_reference(x->ops, OP_conv2d);
-    const int64_t *k = a->w->w.shape;
+    ConvFrames f = conv_frames(OP_upsample_conv, a);
     if (!impl) return fail(x->error, ERR_MODEL, "upsample_conv: the table lacks conv2d");
-    if (a->x.rank != 3 || a->y.rank != 3 || a->x.shape[2] != k[3] || a->y.shape[0] != 2 * a->x.shape[0] ||
-        a->y.shape[1] != 2 * a->x.shape[1] || a->y.shape[2] != k[0] || a->y.stride[2] != 1 ||
-        (a->w->bias.rank && tensor_numel(a->w->bias) != k[0]))
-        return fail(x->error, ERR_MODEL, "upsample_conv: y must be [2 Y, 2 X, %lld] of x [Y, X, %lld]", (long long)k[0],
-                    (long long)k[3]);
+    TRY(conv_frames_check(x, &f));
     if (!tensor_numel(a->y)) return OK;
     Phases p;
     phases(x, a, &p);
@@ -112,5 +119,10 @@ Status vae_rewrite_upsample(Exec *x, const Conv2d *a, const VaeRewriteUpsample *
     size_t mark = arena_mark(x->scratch);
     TRY(impl->run(x, &p.conv));
     arena_reset(x->scratch, mark);
-    return pieces->spread(x, a, p.y);
+    for (int64_t i = 0; i < f.y.shape[0]; i++) {
+        Conv2d one = *a;
+        one.y = frame_of(a->y, i), one.skip = frame_of(a->skip, i);
+        TRY(pieces->spread(x, &one, frame_of(p.y, i)));
+    }
+    return OK;
 }

@@ -1,4 +1,4 @@
-/* vae_rewrite.h - the family vae-kl-rewrite: ops of the KL decoder re-associated, with fewer roundings than their contracts.
+/* vae_rewrite.h - the family vae-kl-rewrite: ops of the VAEs' decoders re-associated, with fewer roundings than their contracts.
  *
  *   groupnorm_silu: x' = x + bias and SiLU's input stay in f32, y = r(silu(fmaf(p, x', q))). Statistics are rounded as in
  *     the contract, since that costs nothing.
@@ -37,8 +37,9 @@ Status vae_rewrite_attention(Exec *x, const SelfAttention *a, const VaeRewriteAt
 size_t vae_rewrite_attention_scratch(const Exec *x, const void *args);
 static inline size_t vae_rewrite_fold_scratch(int64_t c) { return (size_t)(3 * c * c) * sizeof(float) + 3 * ARENA_ALIGN; }
 
-/* upsample_conv by phases, on any device (vae_rewrite.c). taps() makes w [4 Cout,2,2,Cin] from a's weight, phase 2a + b
- * first; spread() moves in [Y+1,X+1,4 Cout], r(the convolution), to y with the contract's bias and skip. */
+/* upsample_conv by phases, on any device (vae_rewrite.c), frames in one convolution. taps() makes w [4 Cout,2,2,Cin] from a's
+ * weight, phase 2a + b first; spread(), for each frame, moves in [Y+1,X+1,4 Cout], r(the convolution), to y with the
+ * contract's bias and skip. */
 typedef struct VaeRewriteUpsample {
     Status (*taps)(Exec *x, const Conv2d *a, Tensor w);
     Status (*spread)(Exec *x, const Conv2d *a, Tensor in);

@@ -1,0 +1,19 @@
+/* chan_norm.h - the family wan-norm (BOUNDED): chan_rmsnorm_silu of BF16 with one rounding, y = r(silu(z)), z = (x + bias) /
+ * max(|x + bias|, 1e-12) sqrt(C) w in f32, the products in any order; exponential and quotient within 9 units of f32. */
+#ifndef KERNELS_CHAN_NORM_H
+#define KERNELS_CHAN_NORM_H
+
+#include "ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* BF16 alone: in F32 there is no rounding to leave out. */
+bool chan_norm_keeps_accepts(const void *args, char *why, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
