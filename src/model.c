@@ -6,7 +6,7 @@
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 
-static const ModelOps *const MODELS[] = {&MODEL_FLUX, &MODEL_ZIMAGE};
+static const ModelOps *const MODELS[] = {&MODEL_FLUX, &MODEL_ZIMAGE, &MODEL_SANA_VIDEO};
 
 Status model_find(const char *folder, const Json *index, const ModelOps **out, Error *e) {
     const char *class_name = NULL;

@@ -108,6 +108,7 @@ struct ModelOps {
     const char *cfg_formula, *cfg_off; /* for --dry-run: guidance as the model means it, and when it is off */
     bool cpu_only;                     /* its ops have no CUDA variants yet */
     bool takes_image;                  /* jobs may begin from an image */
+    bool image_is_frame;               /* which is then the first frame: all steps run, no strength */
     /* Decodes that need less memory, Run.thrift 1 to thrifts, each less than the one before; the plan takes the first that
      * fits. 0: there are none. */
     int thrifts;
@@ -120,6 +121,8 @@ struct ModelOps {
     const char *(*title)(const Model *m);
     Status (*resolve)(const Model *m, Job *job, Error *e);
     Status (*tokenize)(const Model *m, const char *text, const Job *job, Tokens *out, Error *e);
+    /* The negative prompt, where it is written otherwise. NULL: as tokenize. */
+    Status (*tokenize_negative)(const Model *m, const char *text, const Job *job, Tokens *out, Error *e);
     Status (*schedule)(const Model *m, const Job *job, Schedule *out, Error *e);
     /* Text encoders and all that a prompt and a size fix; results stay in the work arena for the job. */
     Status (*encode)(Model *m, Exec *x, const Run *run);
@@ -142,7 +145,7 @@ struct ModelOps {
     Status (*decode)(Model *m, Exec *x, const Run *run, Tensor latents, Tensor rgb);
 };
 
-extern const ModelOps MODEL_FLUX, MODEL_ZIMAGE;
+extern const ModelOps MODEL_FLUX, MODEL_ZIMAGE, MODEL_SANA_VIDEO;
 
 /* For --progress of a long decode: done of total chunks are decoded. 0 and total are said by the job itself. */
 void model_decoded(const Exec *x, const Run *run, int done, int total);

@@ -182,7 +182,10 @@ static Status resolve_image(const Pipeline *p, Job *job, Error *e) {
     Image image;
     if (!p->model->ops->takes_image)
         return fail(e, ERR_USAGE, "--image: %s makes pictures from text alone", p->model->ops->pipeline_class);
-    if (!job->strength_given) job->strength = 0.6; /* the default of diffusers' image-to-image pipelines */
+    if (p->model->ops->image_is_frame && job->strength_given)
+        return fail(e, ERR_USAGE, "--strength: %s takes an image as the first frame; all steps run", p->title);
+    if (p->model->ops->image_is_frame) job->strength = 1;
+    else if (!job->strength_given) job->strength = 0.6; /* the default of diffusers' image-to-image pipelines */
     if (!(job->strength >= 0 && job->strength <= 1))
         return fail(e, ERR_USAGE, "--strength: %g is out of range, expected 0 to 1", job->strength);
     if (image_probe(job->image, &image, job->image_sha256, e) != OK) return because(e, "--image");
@@ -279,7 +282,8 @@ static Status prepare(Pipeline *p, const Job *job, Stages *stages, Prepared *r, 
     TRY(stages_host(stages, "sigmas", F32, 1, (int64_t[]){job->steps + 1}, r->schedule.sigmas, e));
     TRY(stages_host(stages, "timesteps", F32, 1, (int64_t[]){job->steps}, r->schedule.timesteps, e));
     for (int i = 0; i < (job->decode_only ? 0 : r->run.cfg ? 2 : 1); i++) {
-        TRY(m->ops->tokenize(m, r->text[i], job, &r->tokens[i], e));
+        bool apart = i && m->ops->tokenize_negative;
+        TRY((apart ? m->ops->tokenize_negative : m->ops->tokenize)(m, r->text[i], job, &r->tokens[i], e));
         for (int k = 0; k < r->tokens[i].rows; k++) {
             TokenRow *row = &r->tokens[i].row[k];
             char name[32];

@@ -71,6 +71,7 @@ typedef struct Job {
     double guidance_scale;       /* diffusers' spelling: what the model's pipeline means by it */
     bool guidance_scale_given;
     int max_sequence_length;     /* 0: default (FLUX: 512) */
+    int motion_score;            /* said behind the prompt of a clip; 0: nothing is. SANA-Video */
     uint64_t seed;
     Quality quality;
     const char *families;        /* NULL or "all", "none", or names with commas between */

@@ -19,8 +19,7 @@ Status img2img_open(Model *m, const char *folder, const VaeKl *vae, VaeKlEncoder
     return OK;
 }
 
-/* [Y,X,3] bytes to 2 (v / 255) - 1 in f32, as VaeImageProcessor has it, then to the dtype. */
-static Status upload_picture(Exec *x, const uint8_t *rgb, Tensor to) {
+Status img2img_picture(Exec *x, const uint8_t *rgb, Tensor to) {
     if (x->dry) return OK;
     float level[256];
     for (int i = 0; i < 256; i++) level[i] = 2.0f * ((float)i / 255.0f) - 1.0f;
@@ -59,7 +58,7 @@ Status img2img_begin(Model *m, const VaeKlEncoder *v, Exec *x, const Run *run, T
     size_t inner = arena_mark(x->work);
     Tensor moments = exec_new(x, h, w, 2 * c), z = exec_new(x, h, w, c), drawn = exec_new(x, h, w, c);
     Tensor picture = exec_new(x, run->job->height, run->job->width, 3);
-    TRY(upload_picture(x, run->image, picture));
+    TRY(img2img_picture(x, run->image, picture));
     TRY(vae_kl_encode(v, x, picture, moments));
     TRY(draw(x, run, &rng, "image_noise", noise));
     TRY(op_copy(x, &(Copy){.y = drawn, .x = tensor_channels_last(noise)}));

@@ -14,6 +14,10 @@
  * when a job begins from a picture. Must be the model's last part. */
 Status img2img_open(Model *m, const char *folder, const VaeKl *vae, VaeKlEncoder *out, Error *e);
 
+/* rgb [Y][X][3] into a contiguous tensor of as many values: 2 (v / 255) - 1 in f32, as VaeImageProcessor has it, then the
+ * dtype. */
+Status img2img_picture(Exec *x, const uint8_t *rgb, Tensor to);
+
 /* *start [latent, Y, X] in the part's dtype, pushed onto the work arena. run->image is set. Stages image_noise, image_latents,
  * noise. */
 Status img2img_begin(Model *m, const VaeKlEncoder *v, Exec *x, const Run *run, Tensor *start);
