@@ -1,15 +1,12 @@
 /* golden_sana.h - draws the tiny SANA-Video transformer from a seed, and runs it on the CPU table against golden tensors
- * (scripts/dump_golden_sana.py, which draws the same numbers with torch). Judging, feeding and the rig are golden.h's.
- *
- * The checkpoint is written as F32 with values that bf16 cannot hold. Easy to get wrong: tensors are drawn in the order of
- * their names, scaled by one f32 product (and one sum), as torch does it. */
+ * (scripts/dump_golden_sana.py, which draws the same numbers with torch). Judging, feeding and the rig are golden.h's, the
+ * checkpoint golden_draw.h's. Easy to get wrong: values are scaled by one f32 product (and one sum), as torch does it. */
 #ifndef GOLDEN_SANA_H
 #define GOLDEN_SANA_H
 
 #include "golden.h"
+#include "golden_draw.h"
 #include "models/dit_sana_video.h"
-#include "mutate.h"
-#include "rng.h"
 
 enum { SANA_SEED = 20260301, SANA_SEED_INPUTS = 20260302, SANA_FRAMES = 3, SANA_ROWS = 2, SANA_COLS = 3, SANA_TEXT = 7,
        SANA_REAL = 5, SANA_TIME = 537 };
@@ -17,76 +14,27 @@ enum { SANA_SEED = 20260301, SANA_SEED_INPUTS = 20260302, SANA_FRAMES = 3, SANA_
 
 /* --- the checkpoint --- */
 
-static inline bool sana_ends(const char *name, const char *end) {
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
-}
-
-/* n values of one tensor. The rule of scripts/dump_golden_sana.py. */
+/* The rule of scripts/dump_golden_sana.py. */
 static inline void sana_draw(Rng *rng, const BindRow *r, int64_t n, float *v) {
     float by = (float)(1.0 / sqrt((double)(n / r->shape[0]))), plus = 0;
-    if (sana_ends(r->name, "attn2.norm_q.weight")) by = 1.2f, plus = 4;
-    else if (sana_ends(r->name, "norm_q.weight") || sana_ends(r->name, "norm_k.weight") || sana_ends(r->name, "norm.weight"))
+    if (draw_ends(r->name, "attn2.norm_q.weight")) by = 1.2f, plus = 4;
+    else if (draw_ends(r->name, "norm_q.weight") || draw_ends(r->name, "norm_k.weight") || draw_ends(r->name, "norm.weight"))
         by = 0.3f, plus = 1;
-    else if (sana_ends(r->name, "scale_shift_table")) by = 0.7f;
-    else if (sana_ends(r->name, "bias")) by = 0.2f;
+    else if (draw_ends(r->name, "scale_shift_table")) by = 0.7f;
+    else if (draw_ends(r->name, "bias")) by = 0.2f;
     rng_normal(rng, F32, n, v);
     for (int64_t i = 0; i < n; i++) v[i] = v[i] * by + plus;
 }
 
-static inline int64_t sana_count(const BindRow *r) {
-    int64_t n = 1;
-    for (int d = 0; d < r->rank; d++) n *= r->shape[d];
-    return n;
-}
-
-static inline int sana_by_name(const void *a, const void *b) {
-    return strcmp((*(const BindRow *const *)a)->name, (*(const BindRow *const *)b)->name);
-}
-
 /* The transformer into FOLDER: config.json and its weights. */
 static inline void sana_write(const char *folder) {
-    char path[1200], *text = NULL, *header = NULL, *config = NULL;
-    size_t size = 0, at = 0, bytes = 0;
     Error e = {0};
     SanaVideoDit m;
     Bind b = {.prefix = ""};
-    snprintf(path, sizeof path, "mkdir -p '%s'", folder);
-    if (system(path) || file_read(GOLDEN_DIR "/tiny-sana.json", &config, &size, &e) != OK) mutate_stop(folder, e.text);
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    mutate_write(path, config, size);
+    draw_config(folder, GOLDEN_DIR "/tiny-sana.json");
     if (dit_sana_video_open(folder, &m, &e) != OK) mutate_stop(folder, e.text);
     dit_sana_video_bind(&m, &b);
-    const BindRow **row = calloc((size_t)b.count, sizeof *row);
-    for (int i = 0; i < b.count; i++) row[i] = &b.rows[i], bytes += (size_t)sana_count(row[i]) * 4;
-    qsort(row, (size_t)b.count, sizeof *row, sana_by_name);
-    FILE *f = open_memstream(&header, &size);
-    for (int i = 0; i < b.count; i++) {
-        size_t n = (size_t)sana_count(row[i]) * 4;
-        fprintf(f, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[", i ? "," : "{", row[i]->name);
-        for (int d = 0; d < row[i]->rank; d++) fprintf(f, "%s%lld", d ? "," : "", (long long)row[i]->shape[d]);
-        fprintf(f, "],\"data_offsets\":[%zu,%zu]}", at, at + n);
-        at += n;
-    }
-    fprintf(f, "}");
-    fclose(f);
-    Rng rng;
-    rng_seed(&rng, SANA_SEED);
-    text = malloc(8 + size + bytes);
-    uint64_t length = size;
-    memcpy(text, &length, 8);
-    memcpy(text + 8, header, size);
-    at = 8 + size;
-    float *v = malloc(bytes);
-    for (int i = 0; i < b.count; i++) {
-        int64_t n = sana_count(row[i]);
-        sana_draw(&rng, row[i], n, v);
-        memcpy(text + at, v, (size_t)n * 4);
-        at += (size_t)n * 4;
-    }
-    snprintf(path, sizeof path, "%s/" SANA_FILE, folder);
-    mutate_write(path, text, at);
-    free(v), free(text), free(header), free(config), free(row);
+    draw_weights(folder, SANA_FILE, &b, SANA_SEED, sana_draw);
     bind_free(&b);
     dit_sana_video_close(&m);
 }
