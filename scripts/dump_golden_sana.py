@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the golden files of SANA-Video's transformer: tests/golden/sdit_{f32,bf16}.safetensors.
+"""Writes the golden files of SANA-Video: of the transformer, tests/golden/sdit_{f32,bf16}.safetensors, and of whole clips,
+tests/golden/sana_{t2v_f32,t2v_bf16,i2v_f32,euler_f32}.safetensors.
 
     python3 scripts/dump_golden_sana.py tests/golden        # reads tests/golden/tiny-sana.json, the config
 
@@ -7,6 +8,9 @@ No weights and no inputs are stored: both sides draw them from a seed (tests/gol
 the order of their names. Calibrated as the tiny checkpoints are: logits of the cross attention of standard deviation 3 to 5,
 gates and scales of order one. Stages are the ones that the C code shows to its tap; in the bf16 file NAME@room is the
 distance between the stage and its f32 twin from the same inputs (one number: the whole twin would be twice the stage).
+
+Clips come out of the tiny text encoder, transformer and autoencoder, drawn likewise with other sizes (RUN). Stages as those of
+--dump: noise, velocity_NNN and latents_NNN F32 [1,C,F,h,w]; "grid" are the pixels at every eighth line and column of each frame.
 
 Easy to get wrong: the rotary tables stay f32 in a model that is loaded in bf16, and do not when it is cast afterwards.
 """
@@ -17,9 +21,10 @@ import os
 import tempfile
 
 import torch
-from safetensors.torch import save_file
 
-from dump_golden import DTYPES, as_f32
+import dump_golden_gemma2 as gemma2
+import dump_golden_wan as wan
+from dump_golden import DTYPES, as_f32, save
 from make_tiny_flux import Logits
 from refprofile import rounding, versions
 
@@ -39,6 +44,14 @@ def draw(name, shape, g):
     if name.endswith("bias"):
         return n * 0.2
     return n * (1.0 / (n[0].numel() ** 0.5))
+
+
+RUN = {"in_channels": 4, "out_channels": 4, "caption_channels": 48}      # of the transformer in whole clips
+RUN_TEXT = {"vocab_size": 366, "max_position_embeddings": 4096}
+PROMPT, NEGATIVE, MOTION = "A cat runs", "bad", 30
+HEIGHT, WIDTH, CLIP, LENGTH = 32, 64, 5, 24
+CLIPS = {"t2v": dict(steps=3, cfg=4.0, seed=5, motion_score=MOTION), "i2v": dict(steps=3, cfg=4.0, seed=6, image="drawing.png"),
+         "euler": dict(steps=2, cfg=1.0, seed=7, frames=1)}
 
 
 def make(config):
@@ -100,6 +113,98 @@ def stages(dit, config):
     return {k: v.contiguous() for k, v in got.items()}, want
 
 
+# --- whole clips ---
+
+def pipeline(folder, kind, dtype, tmp):
+    """From the tiny parts, saved and loaded in dtype; the autoencoder stays f32."""
+    from diffusers import (AutoencoderKLWan, DPMSolverMultistepScheduler, FlowMatchEulerDiscreteScheduler,
+                           SanaImageToVideoPipeline, SanaVideoPipeline)
+    from transformers import Gemma2Model, PreTrainedTokenizerFast
+    with open(f"{folder}/tiny-sana.json") as f:
+        dit = make({**json.load(f), **RUN})
+    with open(f"{folder}/tiny-gemma2.json") as f:
+        te = gemma2.make({**json.load(f), **RUN_TEXT})
+    with open(f"{folder}/tiny-wan/config.json") as f:
+        vae = wan.model(json.load(f), torch.float32)
+    with open(f"{tmp}/tokenizer.json", "w") as f:
+        json.dump(gemma2.tokenizer(), f)
+    for part, where in ((dit, "dit"), (te, "te"), (vae, "vae")):
+        part.save_pretrained(f"{tmp}/{where}")
+    tok = PreTrainedTokenizerFast(tokenizer_file=f"{tmp}/tokenizer.json", bos_token="<bos>", eos_token="<eos>",
+                                  unk_token="<unk>", pad_token="<pad>")
+    te = Gemma2Model.from_pretrained(f"{tmp}/te", dtype=dtype, attn_implementation="eager")
+    dit = type(dit).from_pretrained(f"{tmp}/dit", torch_dtype=dtype)
+    vae = AutoencoderKLWan.from_pretrained(f"{tmp}/vae")
+    if kind == "euler":
+        scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0)
+    else:
+        scheduler = DPMSolverMultistepScheduler(use_flow_sigmas=True, flow_shift=8.0, prediction_type="flow_prediction")
+    cls = SanaImageToVideoPipeline if kind == "i2v" else SanaVideoPipeline
+    pipe = cls(tokenizer=tok, text_encoder=te, vae=vae, transformer=dit, scheduler=scheduler)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def clip(pipe, folder, steps, cfg, seed, motion_score=0, image=None, frames=CLIP):
+    from PIL import Image
+    out, seen = {}, []
+    step, prepare = pipe.scheduler.step, pipe.prepare_latents
+
+    def prepare_tap(*args, **kwargs):
+        z = prepare(*args, **kwargs)
+        out["start"] = z.clone()
+        return z
+
+    def step_tap(v, t, x, **kwargs):
+        r = step(v, t, x, **kwargs)
+        out[f"velocity_{len(seen):03d}"], out[f"latents_{len(seen):03d}"] = v.clone(), r[0].clone()
+        seen.append(float(t))
+        return r
+    pipe.scheduler.step, pipe.prepare_latents = step_tap, prepare_tap
+    more = {"image": Image.open(f"{folder}/{image}").convert("RGB")} if image else {}
+    prompt = PROMPT + (f" motion score: {motion_score}." if motion_score else "")
+    try:
+        video = pipe(prompt=prompt, negative_prompt=NEGATIVE, guidance_scale=cfg, num_inference_steps=steps, height=HEIGHT,
+                     width=WIDTH, frames=frames, max_sequence_length=LENGTH, use_resolution_binning=False, output_type="np",
+                     generator=torch.Generator("cpu").manual_seed(seed), **more).frames[0]
+    finally:
+        pipe.scheduler.step, pipe.prepare_latents = step, prepare
+    last = out[f"latents_{steps - 1:03d}"]
+    if image:  # the solver sees the frames behind the image alone
+        last = torch.cat([out["start"][:, :, :1], last], dim=2)
+    out["latents"], out["timesteps"] = last, torch.tensor(seen)
+    out["grid"] = torch.from_numpy((video * 255).round().astype("uint8"))[:, ::8, ::8].contiguous()
+    return out
+
+
+def clips(folder):
+    meta = {k: str(v) for k, v in versions("cpu").items()}
+    for kind, args in CLIPS.items():
+        for name, dtype in DTYPES.items():
+            if name == "bf16" and kind != "t2v":
+                continue
+            with tempfile.TemporaryDirectory() as tmp:
+                pipe = pipeline(folder, kind, dtype, tmp)
+                with rounding(dtype, "cpu"):
+                    r = clip(pipe, folder, **args)
+                if name == "bf16":
+                    pipe.text_encoder.float(), pipe.transformer.float()
+                    twin = clip(pipe, folder, **args)
+            keep = ["timesteps", "latents", "grid"] + ["velocity_000"] * (kind == "t2v") + ["noise"] * (kind == "t2v")
+            r["noise"] = r["start"]
+            kept = {k: r[k] for k in keep}
+            if name == "bf16":
+                kept = {k: r[k] for k in ("latents", "velocity_000")} | {k + "@f32": twin[k] for k in ("latents", "velocity_000")}
+            px = r["grid"].float()
+            print(f"{kind} {name}: timesteps {r['timesteps'].tolist()}, latents std {r['latents'].std():.3f}, "
+                  f"pixels std {px.std():.1f}, clipped {((px == 0) | (px == 255)).float().mean():.3f}")
+            assert px.std() > 20
+            save(f"{folder}/sana_{kind}_{name}.safetensors", kept,
+                        {**meta, **{k: str(v) for k, v in args.items()}, "prompt": PROMPT, "negative": NEGATIVE,
+                         "height": str(HEIGHT), "width": str(WIDTH), "frames": str(args.get("frames", CLIP)),
+                         "max_sequence_length": str(LENGTH), "dtype": name})
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out")
@@ -118,7 +223,7 @@ def main():
         assert all(0.4 <= v <= 2 for v in mod)
     meta = {k: str(v) for k, v in versions("cpu").items()}
     kept = {k: f32[k] for k in ("sana.out",)}
-    save_file(kept, os.path.join(a.out, "sdit_f32.safetensors"), {"torch": meta["torch"], "diffusers": meta["diffusers"]})
+    save(f"{a.out}/sdit_f32.safetensors", kept, meta)
     with tempfile.TemporaryDirectory() as tmp:
         dit.save_pretrained(tmp)
         half = type(dit).from_pretrained(tmp, torch_dtype=DTYPES["bf16"]).eval()
@@ -128,7 +233,8 @@ def main():
         room = (twin[k] - bf16[k].float()).norm()
         print(f"{k}: {tuple(bf16[k].shape)}, rms {bf16[k].float().square().mean().sqrt():.3f}, room {room:.4f}")
         bf16[k + "@room"] = room.reshape(1)
-    save_file(bf16, os.path.join(a.out, "sdit_bf16.safetensors"), meta)
+    save(f"{a.out}/sdit_bf16.safetensors", bf16, meta)
+    clips(a.out)
 
 
 if __name__ == "__main__":

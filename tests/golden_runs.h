@@ -62,7 +62,12 @@ static inline Status golden_picture(Golden *g, const char *model, DType dtype, c
                .width = (int)golden_number(g, "width"), .height = (int)golden_number(g, "height"),
                .steps = (int)golden_number(g, "steps"), .seed = (uint64_t)golden_number(g, "seed"),
                .guidance = golden_number(g, "guidance"), .cfg_scale = golden_number(g, "cfg"),
-               .max_sequence_length = (int)golden_number(g, "max_sequence_length")};
+               .max_sequence_length = (int)golden_number(g, "max_sequence_length"), .frames = (int)golden_number(g, "frames"),
+               .motion_score = (int)golden_number(g, "motion_score")};
+    char image[1200];
+    const char *file_name = golden_words(g, "image");
+    snprintf(image, sizeof image, GOLDEN_DIR "/%s", file_name ? file_name : "");
+    if (file_name) job.image = image;
     job.guidance_given = job.guidance > 0;
     job.cfg_scale_given = job.cfg_scale > 0;
     job.cfg_normalization = golden_number(g, "normalization");

@@ -26,18 +26,24 @@ static inline void sana_draw(Rng *rng, const BindRow *r, int64_t n, float *v) {
     for (int64_t i = 0; i < n; i++) v[i] = v[i] * by + plus;
 }
 
-/* The transformer into FOLDER: config.json and its weights. */
-static inline void sana_write(const char *folder) {
+/* One more key of the config, as JSON; replaces what is there. */
+typedef struct SanaKey { const char *key, *value; } SanaKey;
+
+/* The transformer into FOLDER: config.json, with `count` keys changed, and its weights. */
+static inline void sana_write_as(const char *folder, const SanaKey *keys, int count) {
     Error e = {0};
     SanaVideoDit m;
     Bind b = {.prefix = ""};
     draw_config(folder, GOLDEN_DIR "/tiny-sana.json");
+    for (int i = 0; i < count; i++) mutate_json(folder, "config.json", keys[i].key, keys[i].value);
     if (dit_sana_video_open(folder, &m, &e) != OK) mutate_stop(folder, e.text);
     dit_sana_video_bind(&m, &b);
     draw_weights(folder, SANA_FILE, &b, SANA_SEED, sana_draw);
     bind_free(&b);
     dit_sana_video_close(&m);
 }
+
+static inline void sana_write(const char *folder) { sana_write_as(folder, NULL, 0); }
 
 /* --- one run --- */
 

@@ -1,9 +1,11 @@
 /* test_sana_video.c - SANA-Video's transformer, drawn from a seed, against diffusers stage by stage (golden.h says how a stage
- * is judged), and what its config refuses.
+ * is judged), and what its config refuses; whole clips of a drawn model, from text, from an image, by either solver; what a
+ * job resolves to.
  *
  * GOLDEN_VERBOSE=1 prints every stage. Easy to get wrong: run from the repository root. */
 #include "expect.h"
-#include "golden_sana.h"
+#include "golden_runs.h"
+#include "golden_sana_model.h"
 
 static void judge(Golden *g, Status s, const char *name) {
     if (s != OK) printf("%s: %s\n", name, g->error.text);
@@ -44,6 +46,79 @@ static void refusals(const char *folder) {
     }
 }
 
+/* Every eighth line and column of each frame. */
+static double grid_error(const Golden *g, const char *dump) {
+    char path[900];
+    Safetensors file = {0};
+    Error e = {0};
+    Tensor want = golden_find(g, "grid"), have = {0};
+    double error = 0;
+    int64_t n = 0;
+    snprintf(path, sizeof path, "%s/pixels.safetensors", dump);
+    if (safetensors_open(path, &file, &e) == OK && safetensors_find(&file, "pixels"))
+        have = safetensors_tensor(&file, safetensors_find(&file, "pixels"));
+    const int64_t *s = have.shape;
+    bool fits = want.rank == 4 && have.rank == 4 && s[0] == want.shape[0] && s[1] == 8 * want.shape[1] && s[2] == 8 * want.shape[2];
+    for (int64_t f = 0; fits && f < s[0]; f++)
+        for (int64_t y = 0; y < s[1]; y += 8)
+            for (int64_t x = 0; x < s[2]; x += 8)
+                for (int64_t c = 0; c < 3; c++, n++)
+                    error = fmax(error, fabs(golden_at(have.data, U8, ((f * s[1] + y) * s[2] + x) * 3 + c) -
+                                             golden_at(want.data, U8, n)));
+    safetensors_close(&file);
+    return fits && n == tensor_numel(want) ? error : INFINITY;
+}
+
+static void clips(const char *folder) {
+    static const struct { const char *name; bool euler; DType dtype; } RUNS[] = {
+        {"sana_t2v_f32", false, F32}, {"sana_i2v_f32", false, F32}, {"sana_euler_f32", true, F32}, {"sana_t2v_bf16", false, BF16}};
+    char model[600], dump[700];
+    Golden g = {0};
+    for (size_t i = 0; i < sizeof RUNS / sizeof *RUNS; i++) {
+        snprintf(model, sizeof model, "%s/%s", folder, RUNS[i].euler ? "euler" : "model");
+        snprintf(dump, sizeof dump, "%s/%s", folder, RUNS[i].name);
+        sana_model(model, RUNS[i].euler);
+        Status s = golden_picture(&g, model, RUNS[i].dtype, RUNS[i].name, dump);
+        for (int k = 0; k < g.stages; k++) /* "grid" is no stage: judged here, in code values */
+            if (!strcmp(g.stage[k].name, "grid")) g.stage[k].metric = grid_error(&g, dump);
+        judge(&g, s, RUNS[i].name);
+    }
+    safetensors_close(&g.file);
+}
+
+static void jobs(const char *folder) {
+    Pipeline *p = NULL;
+    Error e = {0};
+    char model[600];
+    snprintf(model, sizeof model, "%s/model", folder);
+    expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu"}, &p, &e), &e);
+    if (!p) return;
+    Job job = {.prompt = "a"};
+    expect_ok(pipeline_resolve(p, &job, &e), &e);
+    expect(job.width == 832 && job.height == 480 && job.frames == 81 && job.fps.num == 16 && job.fps.den == 1 && job.steps == 50);
+    expect(job.cfg && job.cfg_scale == 6 && job.negative_prompt && !*job.negative_prompt && job.max_sequence_length == 300);
+    job = (Job){.prompt = "a", .cfg_scale = 1, .cfg_scale_given = true};
+    expect(pipeline_resolve(p, &job, &e) == OK && !job.cfg);
+    job = (Job){.prompt = "a", .image = GOLDEN_DIR "/drawing.png"};
+    expect(pipeline_resolve(p, &job, &e) == OK && job.first_step == 0 && job.width == 832);
+    const struct { Job job; const char *text; } refused[] = {
+        {{.prompt = "a", .guidance_given = true, .guidance = 3}, "--guidance: SANA-Video"},
+        {{.prompt = "a", .width = 840}, "--width 840: expected a multiple of 16; the nearest are 832 and 848"},
+        {{.prompt = "a", .height = 16400}, "--height 16400: the model has positions for 16384 pixels"},
+        {{.prompt = "a", .frames = 80}, "--frames 80: expected 1 and a multiple of 4; the nearest are 77 and 81"},
+        {{.prompt = "a", .frames = 4097}, "--frames 4097: at most 4093"},
+        {{.prompt = "a", .max_sequence_length = 1}, "--max-sequence-length 1: expected 2 to 4096"},
+        {{.prompt = "a", .cfg_truncation_given = true}, "they belong to Z-Image"},
+        {{.prompt = "a", .image = GOLDEN_DIR "/drawing.png", .strength = 0.5, .strength_given = true}, "as the first frame"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        job = refused[i].job;
+        e = (Error){0};
+        expect_status(pipeline_resolve(p, &job, &e), ERR_USAGE, refused[i].text, &e);
+    }
+    pipeline_close(p);
+}
+
 int main(void) {
     char folder[500], model[600];
     Golden g;
@@ -60,6 +135,8 @@ int main(void) {
     }
     golden_close(&g);
     refusals(model);
+    clips(folder);
+    jobs(folder);
     expect_cleanup(folder);
     return expect_done();
 }
