@@ -16,6 +16,7 @@ Easy to get wrong: the rotary tables stay f32 in a model that is loaded in bf16,
 """
 import argparse
 import copy
+import inspect
 import json
 import os
 import tempfile
@@ -52,6 +53,11 @@ PROMPT, NEGATIVE, MOTION = "A cat runs", "bad", 30
 HEIGHT, WIDTH, CLIP, LENGTH = 32, 64, 5, 24
 CLIPS = {"t2v": dict(steps=3, cfg=4.0, seed=5, motion_score=MOTION), "i2v": dict(steps=3, cfg=4.0, seed=6, image="drawing.png"),
          "euler": dict(steps=2, cfg=1.0, seed=7, frames=1)}
+
+
+def instruction():
+    from diffusers import SanaVideoPipeline
+    return inspect.signature(SanaVideoPipeline.__call__).parameters["complex_human_instruction"].default
 
 
 def make(config):
@@ -148,7 +154,12 @@ def pipeline(folder, kind, dtype, tmp):
 def clip(pipe, folder, steps, cfg, seed, motion_score=0, image=None, frames=CLIP):
     from PIL import Image
     out, seen = {}, []
-    step, prepare = pipe.scheduler.step, pipe.prepare_latents
+    step, prepare, encode = pipe.scheduler.step, pipe.prepare_latents, pipe.encode_prompt
+
+    def encode_tap(*args, **kwargs):
+        r = encode(*args, **kwargs)
+        out["prompt_embeds"], out["negative_prompt_embeds"] = r[0], r[2]
+        return r
 
     def prepare_tap(*args, **kwargs):
         z = prepare(*args, **kwargs)
@@ -160,7 +171,7 @@ def clip(pipe, folder, steps, cfg, seed, motion_score=0, image=None, frames=CLIP
         out[f"velocity_{len(seen):03d}"], out[f"latents_{len(seen):03d}"] = v.clone(), r[0].clone()
         seen.append(float(t))
         return r
-    pipe.scheduler.step, pipe.prepare_latents = step_tap, prepare_tap
+    pipe.scheduler.step, pipe.prepare_latents, pipe.encode_prompt = step_tap, prepare_tap, encode_tap
     more = {"image": Image.open(f"{folder}/{image}").convert("RGB")} if image else {}
     prompt = PROMPT + (f" motion score: {motion_score}." if motion_score else "")
     try:
@@ -168,13 +179,20 @@ def clip(pipe, folder, steps, cfg, seed, motion_score=0, image=None, frames=CLIP
                      width=WIDTH, frames=frames, max_sequence_length=LENGTH, use_resolution_binning=False, output_type="np",
                      generator=torch.Generator("cpu").manual_seed(seed), **more).frames[0]
     finally:
-        pipe.scheduler.step, pipe.prepare_latents = step, prepare
+        pipe.scheduler.step, pipe.prepare_latents, pipe.encode_prompt = step, prepare, encode
     last = out[f"latents_{steps - 1:03d}"]
     if image:  # the solver sees the frames behind the image alone
         last = torch.cat([out["start"][:, :, :1], last], dim=2)
     out["latents"], out["timesteps"] = last, torch.tensor(seen)
     out["grid"] = torch.from_numpy((video * 255).round().astype("uint8"))[:, ::8, ::8].contiguous()
     return out
+
+
+def texts_of(pipe, r):
+    """What encode_prompt gave, in f32: the twin of a clip begins behind the encoder, as the test does."""
+    masks = pipe.encode_prompt(PROMPT + f" motion score: {MOTION}.", True, NEGATIVE, max_sequence_length=LENGTH,
+                               device=torch.device("cpu"), complex_human_instruction=instruction())
+    return r["prompt_embeds"].float(), masks[1], r["negative_prompt_embeds"].float(), masks[3]
 
 
 def clips(folder):
@@ -189,18 +207,21 @@ def clips(folder):
                     r = clip(pipe, folder, **args)
                 if name == "bf16":
                     pipe.text_encoder.float(), pipe.transformer.float()
+                    pipe.encode_prompt = lambda *a, texts=texts_of(pipe, r), **k: texts
                     twin = clip(pipe, folder, **args)
             keep = ["timesteps", "latents", "grid"] + ["velocity_000"] * (kind == "t2v") + ["noise"] * (kind == "t2v")
             r["noise"] = r["start"]
             kept = {k: r[k] for k in keep}
             if name == "bf16":
-                kept = {k: r[k] for k in ("latents", "velocity_000")} | {k + "@f32": twin[k] for k in ("latents", "velocity_000")}
+                kept = {k: r[k] for k in ("latents", "velocity_000", "prompt_embeds", "negative_prompt_embeds")}
+                kept |= {k + "@f32": twin[k] for k in ("latents", "velocity_000")}
             px = r["grid"].float()
             print(f"{kind} {name}: timesteps {r['timesteps'].tolist()}, latents std {r['latents'].std():.3f}, "
                   f"pixels std {px.std():.1f}, clipped {((px == 0) | (px == 255)).float().mean():.3f}")
             assert px.std() > 20
             save(f"{folder}/sana_{kind}_{name}.safetensors", kept,
-                        {**meta, **{k: str(v) for k, v in args.items()}, "prompt": PROMPT, "negative": NEGATIVE,
+                        {**meta, **({"injected": "prompt_embeds, negative_prompt_embeds"} if name == "bf16" else {}),
+                         **{k: str(v) for k, v in args.items()}, "prompt": PROMPT, "negative": NEGATIVE,
                          "height": str(HEIGHT), "width": str(WIDTH), "frames": str(args.get("frames", CLIP)),
                          "max_sequence_length": str(LENGTH), "dtype": name})
 

@@ -53,7 +53,7 @@ static inline Status golden_picture(Golden *g, const char *model, DType dtype, c
     char path[1600];
     Error *e = &g->error;
     *e = (Error){0};
-    snprintf(path, sizeof path, GOLDEN_DIR "/%s.safetensors", name);
+    snprintf(path, sizeof path, GOLDEN_DIR "/%s.safetensors", name); /* also where stages are injected from */
     safetensors_close(&g->file);
     TRY(safetensors_open(path, &g->file, e));
     Pipeline *p = NULL;
@@ -68,6 +68,9 @@ static inline Status golden_picture(Golden *g, const char *model, DType dtype, c
     const char *file_name = golden_words(g, "image");
     snprintf(image, sizeof image, GOLDEN_DIR "/%s", file_name ? file_name : "");
     if (file_name) job.image = image;
+    static const char *const TEXTS[] = {"prompt_embeds", "negative_prompt_embeds"};
+    Inject inject[] = {{TEXTS[0], path}, {TEXTS[1], path}};
+    if (golden_words(g, "injected")) job.inject = inject, job.inject_count = 2;
     job.guidance_given = job.guidance > 0;
     job.cfg_scale_given = job.cfg_scale > 0;
     job.cfg_normalization = golden_number(g, "normalization");
