@@ -197,22 +197,26 @@ static bool cached_repository(const char *folder, char *out, size_t size) {
     return found;
 }
 
-/* Z-Image's folders have one text encoder. A folder whose index cannot be read is taken for FLUX's. */
-static bool is_zimage(const char *folder) {
+typedef enum Kind { FLUX, ZIMAGE, SANA_VIDEO } Kind;
+
+/* By the index. A folder whose index cannot be read is taken for FLUX's. */
+static Kind kind_of(const char *folder) {
     char *path = file_join(folder, "model_index.json");
     Json *index = NULL;
     Error ignored = {0};
     const char *name = NULL;
-    bool yes = path && json_read(path, &index, &ignored) == OK &&
-               json_string(index, "_class_name", &name, path, &ignored) == OK && name && !strncmp(name, "ZImage", 6);
+    bool known = path && json_read(path, &index, &ignored) == OK &&
+                 json_string(index, "_class_name", &name, path, &ignored) == OK && name;
+    Kind kind = known && !strncmp(name, "ZImage", 6) ? ZIMAGE : known && !strncmp(name, "SanaVideo", 9) ? SANA_VIDEO : FLUX;
     json_free(index);
     free(path);
-    return yes;
+    return kind;
 }
 
 /* The base model that a plain folder looks like: by guidance embedding, else by its name. */
-static const char *base_repository(const char *folder, bool zimage) {
-    if (zimage) return strstr(folder, "Turbo") ? "Tongyi-MAI/Z-Image-Turbo" : "Tongyi-MAI/Z-Image";
+static const char *base_repository(const char *folder, Kind kind) {
+    if (kind == SANA_VIDEO) return "Efficient-Large-Model/SANA-Video_2B_480p_diffusers";
+    if (kind == ZIMAGE) return strstr(folder, "Turbo") ? "Tongyi-MAI/Z-Image-Turbo" : "Tongyi-MAI/Z-Image";
     char *path = file_join(folder, "transformer/config.json");
     Json *config = NULL;
     Error ignored = {0};
@@ -228,13 +232,14 @@ Status hub_complete(const char *folder, Error *e) {
     static const char *const PARTS[] = {
         "scheduler", "text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2", "transformer", "vae"};
     Missing m = {0};
-    bool zimage = is_zimage(folder);
+    Kind kind = kind_of(folder);
     for (int i = 0; i < 7; i++)
-        if (!zimage || !strstr(PARTS[i], "_2")) TRY(need_part(folder, PARTS[i], &m, e));
+        if (kind == FLUX || !strstr(PARTS[i], "_2")) /* the others have one text encoder */
+            TRY(need_part(folder, PARTS[i], &m, e));
     if (!m.count) return OK;
     char repository[300], line[1200], include[64] = "[mstv]*", more[40] = "";
     bool cached = cached_repository(folder, repository, sizeof repository);
-    if (!cached) snprintf(repository, sizeof repository, "%s", base_repository(folder, zimage));
+    if (!cached) snprintf(repository, sizeof repository, "%s", base_repository(folder, kind));
     if (!m.several) snprintf(include, sizeof include, "%s/*", m.part);
     if (m.count > 3) snprintf(more, sizeof more, " and %d more", m.count - 3);
     return fail(e, ERR_MODEL, "%s: missing %s%s; fetch%s with: %s", folder, m.names, more,

@@ -16,7 +16,24 @@
     "use the diffusers folder: hf download black-forest-labs/FLUX.1-schnell --include \"[mstv]*\""
 
 const char *recognise_supported(void) {
-    return "FluxPipeline (FLUX.1-dev, FLUX.1-schnell and models tuned from them), ZImagePipeline (Z-Image, Z-Image-Turbo)";
+    return "FluxPipeline (FLUX.1-dev, FLUX.1-schnell and models tuned from them), ZImagePipeline (Z-Image, Z-Image-Turbo), "
+           "SanaVideoPipeline (SANA-Video 480p)";
+}
+
+/* What is supported, and the transformer of each. */
+static const struct {
+    const char *pipeline, *transformer;
+} CLASSES[] = {
+    {"FluxPipeline", "FluxTransformer2DModel"},
+    {"ZImagePipeline", "ZImageTransformer2DModel"},
+    {"SanaVideoPipeline", "SanaVideoTransformer3DModel"},
+};
+
+static const char *transformer_of(const char *pipeline) {
+    const char *found = NULL;
+    for (size_t i = 0; i < sizeof CLASSES / sizeof *CLASSES; i++)
+        if (!strcmp(pipeline, CLASSES[i].pipeline)) found = CLASSES[i].transformer;
+    return found;
 }
 
 /* --- pipeline classes: longest prefix first -------------------------------------------------------------------- */
@@ -37,9 +54,14 @@ static Status check_class(const char *name, const char *path, Error *e) {
         {"ZImageControlNet", "Z-Image with a ControlNet"},
         {"ZImageImg2Img", "Z-Image set up for image-to-image"},
         {"ZImageInpaint", "Z-Image set up for inpainting"},
+        {"SanaImageToVideo", "SANA-Video set up for image-to-video alone"},
+        {"SanaVideo", "SANA-Video, another pipeline of it"},
+        {"LongSanaVideo", "LongSANA, which streams"},
+        {"Sana", "SANA, which makes pictures"},
         {"Chroma", "Chroma, another architecture derived from FLUX.1"},
     };
-    if (!strcmp(name, "FluxPipeline") || !strcmp(name, "ZImagePipeline")) return OK;
+    for (size_t i = 0; i < sizeof CLASSES / sizeof *CLASSES; i++)
+        if (!strcmp(name, CLASSES[i].pipeline)) return OK;
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
         if (!strncmp(name, KNOWN[i].prefix, strlen(KNOWN[i].prefix)))
             return fail(e, ERR_MODEL, "%s: %s (%s); supported: %s", path, KNOWN[i].text, name,
@@ -59,7 +81,9 @@ static Status check_quantised(const Json *config, const char *where, Error *e) {
                 where, method);
 }
 
-static Status check_component(const char *folder, const char *component, bool flux, Error *e) {
+/* want: class of the transformer. */
+static Status check_component(const char *folder, const char *component, const char *want, Error *e) {
+    bool flux = !strcmp(want, CLASSES[0].transformer);
     char path[64];
     snprintf(path, sizeof path, "%s/config.json", component);
     char *file = file_join(folder, path);
@@ -70,7 +94,7 @@ static Status check_component(const char *folder, const char *component, bool fl
     if (status == OK && config) status = check_quantised(config, file, e);
     if (status == OK && config && !strcmp(component, "transformer")) {
         int64_t in = 64, out = 0;
-        const char *want = flux ? "FluxTransformer2DModel" : "ZImageTransformer2DModel", *name = want;
+        const char *name = want;
         status = json_int(config, "in_channels", &in, file, e);
         if (status == OK) status = json_int(config, "out_channels", &out, file, e);
         if (status == OK) status = json_string(config, "_class_name", &name, file, e);
@@ -246,10 +270,10 @@ Status recognise_model(const char *path, Error *e) {
     if (status == OK) status = json_string(index, "_class_name", &name, file, e);
     if (status == OK && !name) status = fail(e, ERR_MODEL, "%s: no \"_class_name\"", file);
     if (status == OK) status = check_class(name, path, e);
-    bool flux = status == OK && !strcmp(name, "FluxPipeline");
+    const char *transformer = status == OK ? transformer_of(name) : NULL;
     json_free(index);
     free(file);
     static const char *const PARTS[] = {"transformer", "text_encoder", "text_encoder_2", "vae"};
-    for (int i = 0; status == OK && i < 4; i++) status = check_component(path, PARTS[i], flux, e);
+    for (int i = 0; status == OK && i < 4; i++) status = check_component(path, PARTS[i], transformer, e);
     return status;
 }
