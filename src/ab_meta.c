@@ -18,6 +18,7 @@ static const struct {
             {"seed", "seed"},
             {"width", "width"},
             {"height", "height"},
+            {"frames", "frames"},
             {"steps", "steps"},
             {"image_sha256", NULL},
             {"strength", "strength"},
@@ -25,6 +26,7 @@ static const struct {
             {"cfg_scale", "cfg-scale"},
             {"cfg_normalization", "cfg-normalization"},
             {"cfg_truncation", "cfg-truncation"},
+            {"motion_score", "motion-score"},
             {"max_sequence_length", "max-sequence-length"},
             {"dtype", "dtype"}};
 enum { KEY_COUNT = (int)(sizeof KEYS / sizeof *KEYS) };
@@ -95,6 +97,8 @@ Json *ab_meta_job(const Job *j, DType dtype) {
          cJSON_AddNumberToObject(o, "max_sequence_length", j->max_sequence_length) &&
          cJSON_AddStringToObject(o, "dtype", dtype_name(dtype));
     ok = ok && (!(j->cfg_normalization > 0) || cJSON_AddNumberToObject(o, "cfg_normalization", j->cfg_normalization)) &&
+         (!j->frames || cJSON_AddNumberToObject(o, "frames", j->frames)) &&
+         (!j->motion_score || cJSON_AddNumberToObject(o, "motion_score", j->motion_score)) &&
          (!j->cfg_truncation_given || cJSON_AddNumberToObject(o, "cfg_truncation", j->cfg_truncation));
     if (ok) return o;
     cJSON_Delete(o);

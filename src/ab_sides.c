@@ -126,7 +126,8 @@ static bool same_text(const char *a, const char *b) { return a == b || (a && b &
 bool ab_sides_shared(const AbSide *a, const AbSide *b) {
     const Cli *x = &a->cli, *y = &b->cli;
     return !a->folder && !b->folder && same_text(a->model, b->model) && same_text(x->device, y->device) &&
-           x->dtype == y->dtype && x->vram == y->vram && x->sync == y->sync && x->no_graphs == y->no_graphs &&
+           x->dtype == y->dtype && x->vae_dtype == y->vae_dtype && x->vram == y->vram && x->sync == y->sync &&
+           x->no_graphs == y->no_graphs &&
            same_text(x->tuned ? x->tuned_file : NULL, y->tuned ? y->tuned_file : NULL);
 }
 
@@ -135,6 +136,7 @@ Status ab_side_open(AbSide *s, const volatile int *interrupted, Error *e) {
     PipelineOptions options = {.model = s->model,
                                .device = c->device,
                                .dtype = c->dtype,
+                               .vae_dtype = c->vae_dtype,
                                .vram = c->vram,
                                .sync = c->sync,
                                .no_graphs = c->no_graphs,

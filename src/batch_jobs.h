@@ -19,7 +19,7 @@ typedef struct BatchJob {
     int number, line;
     Job job;                             /* as asked for, not resolved */
     const char *model, *device, *output; /* output NULL: the job has none of its own */
-    DType dtype;
+    DType dtype, vae_dtype;
     size_t vram;
     bool sync, no_graphs, no_metadata, seed_given;
     int count;  /* pictures or clips */

@@ -43,6 +43,7 @@ static Status open_pipeline(Batch *b, const BatchJob *job, Error *e) {
     PipelineOptions options = {.model = b->folder,
                                .device = job->device,
                                .dtype = job->dtype,
+                               .vae_dtype = job->vae_dtype,
                                .vram = job->vram,
                                .sync = job->sync,
                                .no_graphs = job->no_graphs,
@@ -132,6 +133,7 @@ static Status render(Batch *b, BatchItem *item, Error *e) {
                  .title = pipeline_title(b->pipeline),
                  .device = pipeline_device(b->pipeline),
                  .dtype = pipeline_dtype(b->pipeline),
+                 .vae_dtype = pipeline_vae_dtype(b->pipeline),
                  .path = item->of->model,
                  .profile = b->profile,
                  .clip = pipeline_makes_clips(b->pipeline)};

@@ -257,6 +257,7 @@ Status bench_run(const BenchOptions *o, FILE *in, FILE *out, Error *e) {
     PipelineOptions open = {.model = o->folder,
                             .device = o->device,
                             .dtype = o->dtype,
+                            .vae_dtype = o->vae_dtype,
                             .vram = o->vram,
                             .on = o->on,
                             .no_graphs = o->no_graphs,

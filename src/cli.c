@@ -189,8 +189,8 @@ Status cli_set(Cli *cli, const Option *o, const char *typed, const char *value, 
         cli->device = value;
         return OK;
     case KIND_DTYPE:
-        cli->dtype = !strcmp(value, "bf16") ? BF16 : !strcmp(value, "f32") ? F32 : DTYPE_NONE;
-        return cli->dtype ? OK : fail(e, ERR_USAGE, "%s: found \"%s\", expected bf16 or f32", typed, value);
+        *(DType *)field = !strcmp(value, "bf16") ? BF16 : !strcmp(value, "f32") ? F32 : DTYPE_NONE;
+        return *(DType *)field ? OK : fail(e, ERR_USAGE, "%s: found \"%s\", expected bf16 or f32", typed, value);
     case KIND_QUALITY:
         if (strcmp(value, "lossless") && strcmp(value, "high"))
             return fail(e, ERR_USAGE, "%s: found \"%s\", expected lossless or high", typed, value);

@@ -58,7 +58,8 @@ typedef struct Cli {
     double guidance, cfg_scale, guidance_scale;    /* < 0: not given */
     double cfg_normalization, cfg_truncation;      /* < 0: not given */
     const char *device;                            /* NULL: chosen */
-    DType dtype;                                   /* DTYPE_NONE: chosen */
+    DType dtype, vae_dtype;                        /* DTYPE_NONE: chosen */
+    int motion_score;                              /* 0: none */
     size_t vram;                                   /* bytes; 0: what is free */
     Quality quality;
     const char *families;                          /* NULL: all that the quality has */

@@ -103,6 +103,7 @@ static Status make(Decode *d, const OutputOptions *o, Error *e) {
                  .title = pipeline_title(d->pipeline),
                  .device = pipeline_device(d->pipeline),
                  .dtype = pipeline_dtype(d->pipeline),
+                 .vae_dtype = pipeline_vae_dtype(d->pipeline),
                  .path = where,
                  .profile = profile_line,
                  .clip = pipeline_makes_clips(d->pipeline)};
@@ -154,6 +155,7 @@ Status decode_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bool
                                          : d.recorded ? d.record.device
                                                       : NULL,
                                .dtype = cli->dtype ? cli->dtype : d.record.dtype,
+                               .vae_dtype = cli->vae_dtype ? cli->vae_dtype : d.record.vae_dtype,
                                .vram = cli->vram,
                                .interrupted = interrupted};
     if (s == OK) s = pipeline_open(&options, &d.pipeline, e);

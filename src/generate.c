@@ -57,6 +57,7 @@ Job generate_job(const Cli *cli) {
         .guidance_scale = cli->guidance_scale < 0 ? 0 : cli->guidance_scale,
         .guidance_scale_given = cli->guidance_scale >= 0,
         .max_sequence_length = cli->max_sequence_length,
+        .motion_score = cli->motion_score,
         .seed = cli->seed,
         .quality = cli->quality,
         .families = cli->families,
@@ -198,6 +199,7 @@ static Status one_picture(Run *r, int k, Error *e) {
                  .title = pipeline_title(r->pipeline),
                  .device = pipeline_device(r->pipeline),
                  .dtype = pipeline_dtype(r->pipeline),
+                 .vae_dtype = pipeline_vae_dtype(r->pipeline),
                  .path = r->cli->model,
                  .profile = profile_line,
                  .clip = pipeline_makes_clips(r->pipeline)};
@@ -309,6 +311,7 @@ Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bo
     PipelineOptions options = {.model = folder,
                                .device = cli->device,
                                .dtype = cli->dtype,
+                               .vae_dtype = cli->vae_dtype,
                                .vram = cli->vram,
                                .sync = cli->sync,
                                .no_graphs = cli->no_graphs,

@@ -217,6 +217,7 @@ static Status bench(const Cli *cli, Error *e) {
                             .folder = folder,
                             .device = cli->device,
                             .dtype = cli->dtype,
+                            .vae_dtype = cli->vae_dtype,
                             .vram = cli->vram,
                             .quality = cli->quality,
                             .families = cli->families,

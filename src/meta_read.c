@@ -64,8 +64,8 @@ static Status check_keys(const MetaRecord *r, Error *e) {
     static const char *const KNOWN[] = {
         "ditto", "model", "model_path", "prompt", "negative_prompt", "seed", "rng", "width", "height", "steps", "image",
         "frames", "fps", "frame", "codec", "crf", "image_sha256", "strength", "steps_run", "guidance", "cfg_normalization",
-        "cfg_truncation", "cfg_scale",
-        "max_sequence_length", "device", "dtype", "profile", "build", "quality", "families"};
+        "cfg_truncation", "cfg_scale", "motion_score",
+        "max_sequence_length", "device", "dtype", "vae_dtype", "profile", "build", "quality", "families"};
     /* clang-format on */
     for (const Json *j = r->json->child; j; j = j->next) {
         bool known = false;
@@ -170,7 +170,7 @@ static Status read_image(MetaRecord *r, const char *image, Error *e) {
 
 Status meta_read_job(MetaRecord *r, const char *image, Error *e) {
     Job *j = &r->job;
-    const char *dtype = NULL, *quality = "lossless";
+    const char *dtype = NULL, *vae_dtype = NULL, *quality = "lossless";
     bool given;
     TRY(check_keys(r, e));
     TRY(json_string(r->json, "prompt", &j->prompt, r->path, e));
@@ -186,6 +186,7 @@ Status meta_read_job(MetaRecord *r, const char *image, Error *e) {
     TRY(read_real(r, "cfg_scale", &j->cfg_scale, &j->cfg_scale_given, e));
     TRY(read_real(r, "cfg_normalization", &j->cfg_normalization, &given, e));
     TRY(read_real(r, "cfg_truncation", &j->cfg_truncation, &j->cfg_truncation_given, e));
+    if (json_get(r->json, "motion_score")) TRY(read_int(r, "motion_score", &j->motion_score, e));
     TRY(read_image(r, image, e));
     TRY(json_string(r->json, "device", &r->device, r->path, e));
     TRY(json_string(r->json, "dtype", &dtype, r->path, e));
@@ -193,6 +194,10 @@ Status meta_read_job(MetaRecord *r, const char *image, Error *e) {
     if (!dtype || (strcmp(dtype, "bf16") && strcmp(dtype, "f32")))
         return fail(e, ERR_USAGE, "%s: dtype: expected bf16 or f32", r->path);
     r->dtype = strcmp(dtype, "f32") ? BF16 : F32;
+    TRY(json_string(r->json, "vae_dtype", &vae_dtype, r->path, e));
+    if (vae_dtype && strcmp(vae_dtype, "bf16") && strcmp(vae_dtype, "f32"))
+        return fail(e, ERR_USAGE, "%s: vae_dtype: expected bf16 or f32", r->path);
+    r->vae_dtype = !vae_dtype ? DTYPE_NONE : strcmp(vae_dtype, "f32") ? BF16 : F32;
     if (strcmp(quality, "lossless") && strcmp(quality, "high"))
         return fail(e, ERR_USAGE, "%s: quality: expected lossless or high", r->path);
     j->quality = strcmp(quality, "high") ? QUALITY_LOSSLESS : QUALITY_HIGH;

@@ -14,7 +14,7 @@ typedef struct MetaRecord {
     Json *json;         /* ditto's object, whatever is in it */
     const char *path;   /* the caller's */
     const char *device; /* by meta_read_job, as all that follows; strings are the record's */
-    DType dtype;
+    DType dtype, vae_dtype; /* vae_dtype: DTYPE_NONE where it is not said */
     const char *image_sha256; /* of the picture that it began from; NULL: none */
     Job job;
     char families[512]; /* job.families */

@@ -68,6 +68,17 @@ void pipeline_close(Pipeline *p) {
     free(p);
 }
 
+/* Before anything of the weights is decided. */
+static Status set_vae_dtype(Pipeline *p, DType dtype, Error *e) {
+    Model *m = p->model;
+    if (!dtype) return OK;
+    if (!m->ops->own_vae_dtype)
+        return fail(e, ERR_USAGE, "--vae-dtype: %s decodes in --dtype", m->ops->pipeline_class);
+    for (int i = 0; i < m->parts; i++)
+        if (m->part[i].decodes || m->part[i].encodes_image) m->part[i].dtype = dtype;
+    return OK;
+}
+
 static Status open_model(Pipeline *p, DType dtype, Error *e) {
     char *path = file_join(p->folder, "model_index.json");
     if (!path) return fail(e, ERR_MEMORY, "out of memory");
@@ -156,6 +167,7 @@ Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e) {
         graphs_open(&p->graphs, p->device, !options->no_graphs && !options->timer);
     }
     if (s == OK) s = open_model(p, options->dtype == DTYPE_NONE ? BF16 : options->dtype, e);
+    if (s == OK) s = set_vae_dtype(p, options->vae_dtype, e);
     if (s == OK) name_model(p);
     if (s == OK) s = open_tuned(p, options, e);
     if (s == OK) p->families = registry_families(p->cuda != NULL, &p->family_count);
@@ -169,6 +181,11 @@ const char *pipeline_title(const Pipeline *p) { return p->title; }
 bool pipeline_makes_clips(const Pipeline *p) { return p->model->ops->clip != NULL; }
 const char *pipeline_device(const Pipeline *p) { return p->device->name; }
 DType pipeline_dtype(const Pipeline *p) { return p->model->dtype; }
+DType pipeline_vae_dtype(const Pipeline *p) {
+    for (int i = 0; p->model->ops->own_vae_dtype && i < p->model->parts; i++)
+        if (p->model->part[i].decodes) return p->model->part[i].dtype;
+    return DTYPE_NONE;
+}
 Status pipeline_profile(const Pipeline *p, Profile *out, Error *e) {
     return profile_make(p->device, p->cuda, p->model->dtype, out, e);
 }
@@ -213,6 +230,8 @@ Status pipeline_resolve(const Pipeline *p, Job *job, Error *e) {
     ClipRule clip;
     const ModelOps *ops = p->model->ops;
     if (ops->clip) ops->clip(p->model, &clip);
+    if (job->motion_score && !ops->clip)
+        return fail(e, ERR_USAGE, "--motion-score: %s makes pictures, nothing moves", ops->pipeline_class);
     TRY(clip_resolve(ops->clip ? &clip : NULL, ops->pipeline_class, job, e));
     TRY(ops->resolve(p->model, job, e));
     return job->image ? resolve_strength(job, e) : OK;

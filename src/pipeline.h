@@ -21,6 +21,7 @@ typedef struct PipelineOptions {
     const char *model;  /* a model folder; hub.h finds it for -m */
     const char *device; /* NULL: chosen; "cpu", "cuda" */
     DType dtype;        /* DTYPE_NONE: chosen (BF16) */
+    DType vae_dtype;    /* DTYPE_NONE: the model's; ERR_USAGE where its autoencoder has none of its own */
     size_t vram;        /* most bytes of device memory; 0: what is free. No effect on the cpu */
     bool sync;          /* wait after every op: finds the one at fault */
     bool no_graphs;     /* run every step call by call (graph.h) */
@@ -131,6 +132,7 @@ void pipeline_close(Pipeline *p);
 const char *pipeline_title(const Pipeline *p);       /* the folder's or the repository's name */
 const char *pipeline_device(const Pipeline *p);      /* "cpu" */
 DType pipeline_dtype(const Pipeline *p);
+DType pipeline_vae_dtype(const Pipeline *p); /* DTYPE_NONE: its autoencoder has none of its own */
 /* What the pipeline computes with (profile.h). On a GPU this loads the libraries: ERR_DEVICE names a missing one. */
 struct Profile;
 Status pipeline_profile(const Pipeline *p, struct Profile *out, Error *e);

@@ -99,6 +99,7 @@ static Status answer(const VerifyOptions *o, const MetaRecord *r, const VerifyFi
                  .title = pipeline_title(p),
                  .device = pipeline_device(p),
                  .dtype = pipeline_dtype(p),
+                 .vae_dtype = pipeline_vae_dtype(p),
                  .profile = profile_line,
                  .clip = pipeline_makes_clips(p),
                  .frame = r->frame,
@@ -131,6 +132,7 @@ static Status render(const VerifyOptions *o, MetaRecord *r, const VerifyFile *fi
     PipelineOptions options = {.model = o->folder,
                                .device = o->device ? o->device : r->device,
                                .dtype = r->dtype,
+                               .vae_dtype = r->vae_dtype,
                                .vram = o->vram,
                                .interrupted = o->interrupted};
     Pipeline *p = NULL;

@@ -379,7 +379,7 @@ const ModelOps MODEL_SANA_VIDEO = {
     .scheduler_class = "DPMSolverMultistepScheduler",
     .cfg_formula = "neg + scale (pos - neg)",
     .cfg_off = "off (needs a scale above 1)",
-    .takes_image = true, .image_is_frame = true,
+    .takes_image = true, .image_is_frame = true, .own_vae_dtype = true,
     .clip = sana_video_clip,
     .open = sana_video_open, .close = sana_video_close, .title = sana_video_title, .resolve = sana_video_resolve,
     .tokenize = sana_video_tokenize, .tokenize_negative = sana_video_tokenize_negative, .schedule = sana_video_schedule, .encode = sana_video_encode, .texts = sana_video_texts,
