@@ -25,7 +25,7 @@ import torch
 
 import dump_golden_gemma2 as gemma2
 import dump_golden_wan as wan
-from dump_golden import DTYPES, as_f32, save
+from reference import DTYPES, as_f32, save
 from make_tiny_flux import Logits
 from refprofile import rounding, versions
 
@@ -151,6 +151,11 @@ def pipeline(folder, kind, dtype, tmp):
     return pipe
 
 
+def real_rows(embeds, mask):
+    """Without padding; None where there is no such text."""
+    return None if embeds is None else embeds[:, :int(mask.sum())]
+
+
 def clip(pipe, folder, steps, cfg, seed, motion_score=0, image=None, frames=CLIP):
     from PIL import Image
     out, seen = {}, []
@@ -158,7 +163,7 @@ def clip(pipe, folder, steps, cfg, seed, motion_score=0, image=None, frames=CLIP
 
     def encode_tap(*args, **kwargs):
         r = encode(*args, **kwargs)
-        out["prompt_embeds"], out["negative_prompt_embeds"] = r[0], r[2]
+        out["prompt_embeds"], out["negative_prompt_embeds"] = real_rows(r[0], r[1]), real_rows(r[2], r[3])
         return r
 
     def prepare_tap(*args, **kwargs):
@@ -189,10 +194,12 @@ def clip(pipe, folder, steps, cfg, seed, motion_score=0, image=None, frames=CLIP
 
 
 def texts_of(pipe, r):
-    """What encode_prompt gave, in f32: the twin of a clip begins behind the encoder, as the test does."""
+    """What encode_prompt gave, in f32, padding zeros: the twin of a clip begins behind the encoder, as the test does."""
     masks = pipe.encode_prompt(PROMPT + f" motion score: {MOTION}.", True, NEGATIVE, max_sequence_length=LENGTH,
                                device=torch.device("cpu"), complex_human_instruction=instruction())
-    return r["prompt_embeds"].float(), masks[1], r["negative_prompt_embeds"].float(), masks[3]
+    padded = [torch.nn.functional.pad(r[k].float(), (0, 0, 0, LENGTH - r[k].shape[1]))
+              for k in ("prompt_embeds", "negative_prompt_embeds")]
+    return padded[0], masks[1], padded[1], masks[3]
 
 
 def clips(folder):

@@ -471,6 +471,7 @@ static Status write_meta(Pipeline *p, const Job *job, Stages *stages, Error *e) 
         char rate[RATE_TEXT];
         cJSON_AddNumberToObject(j, "frames", job->frames);
         cJSON_AddStringToObject(j, "fps", rate_text(job->fps, rate));
+        if (job->motion_score) cJSON_AddNumberToObject(j, "motion_score", job->motion_score);
     }
     if (job->image) {
         cJSON_AddStringToObject(j, "image_sha256", job->image_sha256);
@@ -484,6 +485,7 @@ static Status write_meta(Pipeline *p, const Job *job, Stages *stages, Error *e) 
     cJSON_AddNumberToObject(j, "max_sequence_length", job->max_sequence_length);
     cJSON_AddStringToObject(j, "device", p->device->name);
     cJSON_AddStringToObject(j, "dtype", dtype_name(p->model->dtype));
+    if (pipeline_vae_dtype(p)) cJSON_AddStringToObject(j, "vae_dtype", dtype_name(pipeline_vae_dtype(p)));
     cJSON_AddStringToObject(j, "quality", job->quality == QUALITY_HIGH ? "high" : "lossless");
     cJSON_AddStringToObject(j, "families", job->families ? job->families : "all");
     cJSON_AddStringToObject(j, "unary_tables", unary_source());

@@ -215,6 +215,16 @@ static SanaVideoGrid grid_of(const SanaVideo *z, const Job *job) {
 
 /* --- stages on the device --- */
 
+/* Rows behind the first `real` of y repeat those: finite, and masked wherever they are read. */
+static Status pad(Exec *x, Tensor y, int64_t real) {
+    for (int64_t have = real, n; have < y.shape[0]; have += n) {
+        n = have < y.shape[0] - have ? have : y.shape[0] - have;
+        TRY(op_copy(x, &(Copy){.y = tensor_slice(y, 0, have, n), .x = tensor_slice(y, 0, 0, n)}));
+    }
+    return OK;
+}
+
+/* The stage is the rows of real tokens: those of padding are not the reference's, and nothing reads them. */
 static Status encode_one(SanaVideo *z, Exec *x, const Run *run, int which, Tensor y) {
     const char *name = which ? "negative_prompt_embeds" : "prompt_embeds";
     const TokenRow *row = &run->tokens[which].row[0];
@@ -233,7 +243,9 @@ static Status encode_one(SanaVideo *z, Exec *x, const Run *run, int which, Tenso
     free(key);
     TRY(s);
     arena_reset(x->work, mark);
-    TRY(stages_pass(run->stages, x, name, y, 3, (const int64_t[]){1, y.shape[0], y.shape[1]}));
+    int64_t real = sana_text_real(row, y.shape[0]);
+    TRY(stages_pass(run->stages, x, name, tensor_slice(y, 0, 0, real), 3, (const int64_t[]){1, real, y.shape[1]}));
+    if (stages_injected(run->stages, name)) TRY(pad(x, y, real));
     char stage[64];
     snprintf(stage, sizeof stage, "text_encoder: %s", name);
     return exec_check_finite(x, y, stage);
