@@ -23,11 +23,12 @@ import os
 import torch
 
 import reference_flux
+import reference_sana
 import reference_zimage
 from reference import DTYPES, save
 from refprofile import rounding, versions
 
-MODELS = {"FluxPipeline": reference_flux, "ZImagePipeline": reference_zimage}
+MODELS = {"FluxPipeline": reference_flux, "ZImagePipeline": reference_zimage, "SanaVideoPipeline": reference_sana}
 
 
 def model_of(folder):
@@ -47,7 +48,7 @@ def arguments():
     what.add_argument("--prompts", help="file with a prompt a line")
     what.add_argument("--golden", action="store_true")
     p.add_argument("-n", "--negative-prompt")
-    p.add_argument("--cfg-scale", type=float, help="classifier-free: true_cfg_scale of FLUX.1, guidance_scale of Z-Image")
+    p.add_argument("--cfg-scale", type=float, help="classifier-free: true_cfg_scale of FLUX.1, guidance_scale of the others")
     p.add_argument("--cfg-normalization", type=float, help="Z-Image")
     p.add_argument("--cfg-truncation", type=float, help="Z-Image")
     p.add_argument("--guidance", type=float, help="distilled: guidance_scale of FLUX.1")
@@ -56,8 +57,10 @@ def arguments():
     p.add_argument("-W", "--width", type=int)
     p.add_argument("-H", "--height", type=int)
     p.add_argument("-i", "--image", help="begin from this picture: the image-to-image pipeline of the same components")
-    p.add_argument("--strength", type=float, default=0.6)
-    p.add_argument("--max-sequence-length", type=int, default=512)
+    p.add_argument("--strength", type=float)
+    p.add_argument("--max-sequence-length", type=int)
+    p.add_argument("--frames", type=int, help="of a clip")
+    p.add_argument("--motion-score", type=int, help="SANA-Video")
     p.add_argument("--dtype", choices=DTYPES, default="bf16")
     p.add_argument("--device", default="cpu")
     return p.parse_args()
@@ -65,17 +68,18 @@ def arguments():
 
 def parameters(a, stages):
     """What meta.json says of a run, under the names of ditto's."""
-    height, width = stages["pixels"].shape[:2]
+    height, width = stages["pixels"].shape[-3:-1]
     m = {"model": os.path.basename(os.path.abspath(a.model)), "prompt": a.prompt, "seed": a.seed, "width": width, "height": height,
          "steps": a.steps, "guidance": a.guidance or 0.0, "cfg_scale": a.cfg_scale, "max_sequence_length": a.max_sequence_length,
          "dtype": a.dtype.upper()}
-    for name in ("negative_prompt", "cfg_normalization", "cfg_truncation"):
+    for name in ("negative_prompt", "cfg_normalization", "cfg_truncation", "frames", "motion_score"):
         if getattr(a, name) is not None:
             m[name] = getattr(a, name)
     if a.image:
         with open(a.image, "rb") as f:
             m["image_sha256"] = hashlib.sha256(f.read()).hexdigest()
-        m["strength"] = a.strength
+        if a.strength is not None:
+            m["strength"] = a.strength
     return m
 
 

@@ -27,7 +27,7 @@ def defaults(model_dir, a):
     """What FluxPipeline and FluxImg2ImgPipeline take where the command line says nothing."""
     with open(os.path.join(model_dir, "transformer", "config.json")) as f:
         guided = json.load(f).get("guidance_embeds", False)
-    return {"steps": STEPS, "width": 1024, "height": 1024, "cfg_scale": 1.0,
+    return {"steps": STEPS, "width": 1024, "height": 1024, "cfg_scale": 1.0, "max_sequence_length": 512, "strength": 0.6,
             "guidance": (7.0 if a.image else 3.5) if guided else 0.0}
 
 

@@ -32,7 +32,7 @@ def defaults(model_dir, a):
         distilled = json.load(f).get("shift", 1.0) < 4.5
     side = None if a.image else 1024
     return {"steps": 8 if distilled else 50, "width": side, "height": side, "cfg_scale": 0.0 if distilled else 5.0,
-            "guidance": None}
+            "guidance": None, "max_sequence_length": 512, "strength": 0.6}
 
 
 def narrow_time(folder):
