@@ -4,11 +4,13 @@
     python3 scripts/random_checkpoint.py OUT --model flux-dev [--layers 19] [--single-layers 38] [--t5-layers 24]
                                              [--part transformer] [--seed 0] [--device cuda]
     python3 scripts/random_checkpoint.py OUT --model z-image-turbo [--layers 30] [--qwen-layers 36] [--disk-dtype f32] ...
+    python3 scripts/random_checkpoint.py OUT --model sana-video [--layers 20] [--gemma-layers 26] [--disk-dtype f32] ...
 
 Calibrated (README, "How it is proved"): attention logits of a few units, gates of order one, non-zero modulation and
 biases, norm weights spread around 1. Fewer layers give the same kernels at the same shapes in less memory. Weights
 are drawn on --device, a tensor at a time, and written with the published names, in the published dtype (BF16; Z-Image-Turbo's
-transformer F32) or --disk-dtype: one file a part, or shards with an index where the published part has them.
+transformer, SANA-Video's transformer and autoencoder F32) or --disk-dtype: one file a part, or shards with an index where the
+published part has them.
 Easy to get wrong: these weights draw noise, not pictures; time and compare with them, never judge quality.
 """
 import argparse
@@ -26,6 +28,12 @@ VAE = {"_class_name": "AutoencoderKL", "in_channels": 3, "out_channels": 3, "lat
        "down_block_types": ["DownEncoderBlock2D"] * 4, "up_block_types": ["UpDecoderBlock2D"] * 4,
        "act_fn": "silu", "sample_size": 1024, "scaling_factor": 0.3611, "shift_factor": 0.1159,
        "use_quant_conv": False, "use_post_quant_conv": False, "mid_block_add_attention": True}
+WAN_MEAN = [-0.7571, -0.7089, -0.9113, 0.1075, -0.1745, 0.9653, -0.1517, 1.5508, 0.4134, -0.0715, 0.5517, -0.3632, -0.1922, -0.9497,
+            0.2503, -0.2921]
+WAN_STD = [2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743, 3.2687, 2.1526, 2.8652, 1.5579, 1.6382, 1.1253, 2.8251,
+           1.9160]
+F32_PARTS = {("z-image-turbo", "transformer"), ("sana-video", "transformer"), ("sana-video", "vae")}
+SANA_SHARD = 5_000_000_000
 SHARDS = {"transformer": 10_000_000_000, "text_encoder": 4_000_000_000}   # bytes a file, as Z-Image is published
 
 
@@ -48,9 +56,36 @@ def zimage_config(model, a):
     }
 
 
+def sana_config(a):
+    return {
+        "transformer": {"_class_name": "SanaVideoTransformer3DModel", "in_channels": 16, "out_channels": 16,
+                        "num_layers": a.layers or 20, "num_attention_heads": 20, "attention_head_dim": 112,
+                        "num_cross_attention_heads": 20, "cross_attention_head_dim": 112, "cross_attention_dim": 2240,
+                        "caption_channels": 2304, "mlp_ratio": 3.0, "attention_bias": False, "dropout": 0.0, "sample_size": 30,
+                        "patch_size": [1, 2, 2], "norm_elementwise_affine": False, "norm_eps": 1e-6,
+                        "qk_norm": "rms_norm_across_heads", "rope_max_seq_len": 1024, "guidance_embeds": False},
+        "text_encoder": {"architectures": ["Gemma2Model"], "model_type": "gemma2", "vocab_size": 256000, "hidden_size": 2304,
+                         "intermediate_size": 9216, "num_hidden_layers": a.gemma_layers, "num_attention_heads": 8,
+                         "num_key_value_heads": 4, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh",
+                         "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "sliding_window": 4096,
+                         "query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+                         "attention_bias": False, "attention_dropout": 0.0, "pad_token_id": 0, "bos_token_id": 2,
+                         "eos_token_id": 1, "torch_dtype": "bfloat16"},
+        "vae": {"_class_name": "AutoencoderKLWan", "base_dim": 96, "z_dim": 16, "dim_mult": [1, 2, 4, 4], "num_res_blocks": 2,
+                "attn_scales": [], "temperal_downsample": [False, True, True], "dropout": 0.0, "latents_mean": WAN_MEAN,
+                "latents_std": WAN_STD},
+        "scheduler": {"_class_name": "DPMSolverMultistepScheduler", "use_flow_sigmas": True, "flow_shift": 8.0,
+                      "prediction_type": "flow_prediction"},
+        "tokenizer": {"tokenizer_class": "GemmaTokenizerFast", "bos_token": "<bos>", "eos_token": "<eos>",
+                      "pad_token": "<pad>", "unk_token": "<unk>"},
+    }
+
+
 def config(model, a):
     if model.startswith("z-image"):
         return zimage_config(model, a)
+    if model == "sana-video":
+        return sana_config(a)
     dev = model == "flux-dev"
     return {
         "transformer": {"_class_name": "FluxTransformer2DModel", "patch_size": 1, "in_channels": 64,
@@ -84,6 +119,8 @@ def meta_shapes(part, cfg):
     with torch.device("meta"):
         if kind == "qwen3":
             m = transformers.Qwen3Model(transformers.Qwen3Config(**rest))
+        elif kind == "gemma2":
+            m = transformers.Gemma2Model(transformers.Gemma2Config(**rest))
         elif kind == "clip_text_model":
             m = transformers.CLIPTextModel(transformers.CLIPTextConfig(**rest))
         elif kind == "t5":
@@ -93,6 +130,8 @@ def meta_shapes(part, cfg):
     shapes = {k: tuple(v.shape) for k, v in m.state_dict().items() if "position_ids" not in k}
     if kind == "qwen3":
         return {"model." + k: v for k, v in shapes.items()}
+    if kind == "gemma2":
+        return shapes
     shapes = {k: v for k, v in shapes.items() if "embed_tokens" not in k}
     if kind == "clip_text_model" and not any(k.startswith("text_model.") for k in shapes):
         shapes = {"text_model." + k: v for k, v in shapes.items()}
@@ -136,6 +175,26 @@ def draw_zimage(name, shape, g, device):
     return x
 
 
+def draw_sana(name, shape, g, device):
+    """By the rules of the tiny checkpoints (dump_golden_sana.py, dump_golden_gemma2.py, dump_golden_wan.py); the embedding is as
+    large as what a few layers add to it."""
+    x = torch.randn(shape, generator=g, device=device)
+    if name.endswith("attn2.norm_q.weight"):
+        return 4 + 1.2 * x
+    if name.endswith("layernorm.weight") or name == "norm.weight":   # Gemma's, from 0
+        return 0.3 * x
+    if name.endswith(("norm_q.weight", "norm_k.weight", "norm.weight", "gamma")):
+        return 1 + 0.3 * x
+    if name.endswith("scale_shift_table"):
+        return 0.7 * x
+    if name.endswith("bias"):
+        return 0.2 * x
+    if name == "embed_tokens.weight":
+        return 0.05 * x
+    gain = 5.0 if name.endswith("q_proj.weight") else 2.0 if "to_qkv" in name else 1.0
+    return x * (gain / x[0].numel() ** 0.5)
+
+
 def write_shards(folder, stem, shapes, make, size, limit):
     """Files of at most `limit` bytes, filled in order. One shard's tensors are in memory at a time."""
     shards, used = [[]], 0
@@ -162,32 +221,46 @@ def write_shards(folder, stem, shapes, make, size, limit):
 def write_part(a, part, cfg, seed):
     folder = os.path.join(a.out, part)
     os.makedirs(folder, exist_ok=True)
-    name = "scheduler_config.json" if part == "scheduler" else "config.json"
+    name = {"scheduler": "scheduler_config.json", "tokenizer": "tokenizer_config.json"}.get(part, "config.json")
     with open(os.path.join(folder, name), "w") as f:
         json.dump(cfg, f, indent=1)
-    if part == "scheduler":
+    if part in ("scheduler", "tokenizer"):
         return
     g = torch.Generator(a.device).manual_seed(seed)
-    zimage = a.model.startswith("z-image")
-    published = "f32" if a.model == "z-image-turbo" and part == "transformer" else "bf16"
+    zimage, sana = a.model.startswith("z-image"), a.model == "sana-video"
+    published = "f32" if (a.model, part) in F32_PARTS else "bf16"
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[a.disk_dtype if a.disk_dtype and part == "transformer" else published]
-    shapes, drawer = meta_shapes(part, cfg), draw_zimage if zimage and part != "vae" else draw
+    shapes, drawer = meta_shapes(part, cfg), draw_sana if sana else draw_zimage if zimage and part != "vae" else draw
     stem = "model" if part.startswith("text") else "diffusion_pytorch_model"
     write_shards(folder, stem, shapes, lambda k: drawer(k, shapes[k], g, a.device).to(dtype).cpu(), dtype.itemsize,
-                 SHARDS.get(part, 1 << 60) if zimage else 1 << 60)
+                 SANA_SHARD if sana else SHARDS.get(part, 1 << 60) if zimage else 1 << 60)
     print(part, len(shapes), "tensors", sum(torch.Size(s).numel() for s in shapes.values()), "parameters", str(dtype)[6:],
           flush=True)
+
+
+def finish_sana(out):
+    """The tests' tokenizer: a token for most characters, so texts are longer than with the published one."""
+    from dump_golden_gemma2 import tokenizer
+    os.makedirs(os.path.join(out, "tokenizer"), exist_ok=True)
+    parts = {"tokenizer": "GemmaTokenizerFast", "text_encoder": "Gemma2Model", "transformer": "SanaVideoTransformer3DModel",
+             "vae": "AutoencoderKLWan", "scheduler": "DPMSolverMultistepScheduler"}
+    index = {k: ["transformers" if k in ("tokenizer", "text_encoder") else "diffusers", v] for k, v in parts.items()}
+    for name, content in (("tokenizer/tokenizer.json", tokenizer()),
+                          ("model_index.json", {"_class_name": "SanaVideoPipeline", **index})):
+        with open(os.path.join(out, name), "w") as f:
+            json.dump(content, f, indent=1)
 
 
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("out")
-    p.add_argument("--model", choices=["flux-dev", "flux-schnell", "z-image-turbo", "z-image"], default="flux-dev")
+    p.add_argument("--model", choices=["flux-dev", "flux-schnell", "z-image-turbo", "z-image", "sana-video"], default="flux-dev")
     p.add_argument("--part", action="append", help="only this part; may be repeated")
-    p.add_argument("--layers", type=int, help="of the transformer: 19 double blocks, or 30 layers beside the refiners")
+    p.add_argument("--layers", type=int, help="of the transformer: 19 double blocks, or 30 layers beside the refiners, or 20")
     p.add_argument("--single-layers", type=int, default=38)
     p.add_argument("--t5-layers", type=int, default=24)
     p.add_argument("--qwen-layers", type=int, default=36)
+    p.add_argument("--gemma-layers", type=int, default=26)
     p.add_argument("--disk-dtype", choices=["f32", "bf16"], help="of the transformer; by default as it is published")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -196,6 +269,9 @@ def main():
     for i, (part, cfg) in enumerate(config(a.model, a).items()):
         if not a.part or part in a.part:
             write_part(a, part, cfg, a.seed * 10 + i)
+    if a.model == "sana-video":
+        finish_sana(a.out)
+        return
     tiny = os.path.join(GOLDEN, "tiny-zimage" if a.model.startswith("z-image") else "tiny-flux")
     for folder in ("tokenizer", "tokenizer_2"):
         if os.path.isdir(os.path.join(tiny, folder)):
