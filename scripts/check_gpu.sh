@@ -3,9 +3,10 @@
 #
 #   scripts/check_gpu.sh OUT [BIN]     BIN: folder with ditto and tests/checkop (default build/portable)
 #
-# ONLY=checkop, bench, torch or parity runs one of them; MODELS="flux zimage" says whose parity. WIDE=1 adds a run at the
+# ONLY=checkop, bench, torch or parity runs one of them; MODELS="flux zimage sana" says whose parity. WIDE=1 adds a run at the
 # models' own widths with random weights, FULL=1 one at full size (FLUX.1-dev: 33 GB on disk, 60 GB of memory, streamed
-# through less device memory too; Z-Image-Turbo: 33 GB on disk, ZDISK=bf16: 21). Either is deleted before the next is written.
+# through less device memory too; Z-Image-Turbo: 33 GB on disk, ZDISK=bf16: 21; SANA-Video: 14). Each is deleted before the next
+# is written.
 # Writes OUT/checkop.txt (every op of the CUDA table), OUT/checkop-bench.txt (how long each takes at the models' shapes),
 # OUT/ops-vs-torch.txt (its ops against eager PyTorch's), OUT/parity.txt (runs against diffusers on the same GPU, stage by
 # stage; skipped by name when diffusers is missing) and prints a summary. Libraries are PyTorch's own copies, so that both
@@ -47,10 +48,10 @@ parity() { # name model dtype width height steps text prompt [option...]: option
     mkdir -p "$d"
     echo "== $1: $m $3 $4x$5, $6 steps, $7 text tokens ${*:9}"
     python3 scripts/dump_reference.py "$m" "$d/ref" -p "$p" "${same[@]}" >"$d/ref.log" 2>&1 || { tail -3 "$d/ref.log"; return; }
-    "$bin/ditto" generate -m "$m" -p "$p" "${same[@]}" -o "$d/ours.png" -y -v --dump "$d/ours" || return
+    "$bin/ditto" generate -m "$m" -p "$p" "${same[@]}" -o "$d/ours.$kind" -y -v --dump "$d/ours" || return
     "$bin/ditto" ab "$d/ref" "$d/ours"
 }
-models=${MODELS:-flux zimage}
+models=${MODELS:-flux zimage sana} kind=png
 wants() { case " $models " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
 flux_parity() {
     parity tiny-f32 tests/golden/tiny-flux f32 112 80 3 19 "a small red circle, and a large blue square on the left"
@@ -109,11 +110,34 @@ zimage_parity() {
         rm -rf "$full"
     fi
 }
+sana_parity() {
+    local tiny=$work/s-tiny wide=$work/s-wide full=$work/s-full p="A cat runs" kind=mkv
+    python3 scripts/dump_golden_sana.py tests/golden --folder "$tiny"
+    for dtype in f32 bf16; do
+        parity s-tiny-$dtype "$tiny" $dtype 64 32 3 24 "$p" --frames 5 --cfg-scale 4 -n bad --motion-score 30
+        parity s-tiny-image-$dtype "$tiny" $dtype 64 32 3 24 "$p" --frames 5 -i tests/golden/drawing.png
+    done
+    if [ -n "${WIDE:-}" ]; then # production widths, few layers
+        python3 scripts/random_checkpoint.py "$wide" --model sana-video --layers 2 --gemma-layers 3
+        parity s-wide-bf16 "$wide" bf16 832 480 2 300 "$p" --frames 17
+        parity s-wide-image-bf16 "$wide" bf16 832 480 2 300 "$p" --frames 17 -i tests/golden/photo.jpg
+        rm -rf "$wide"
+    fi
+    if [ -n "${FULL:-}" ]; then
+        SECONDS=0
+        python3 scripts/random_checkpoint.py "$full" --model sana-video
+        echo "written in $SECONDS s"
+        parity s-full-bf16 "$full" bf16 832 480 3 300 "$p" --frames 81
+        "$bin/ditto" generate -m "$full" -p "$p" --device cuda --steps 8 --seed 5 -o "$work/v.mp4" -y -v --explain
+        rm -rf "$full"
+    fi
+}
 if python3 -c 'import diffusers' 2>/dev/null; then
     {
         head
         wants flux && flux_parity
         wants zimage && zimage_parity
+        wants sana && sana_parity
         true
     } >"$out/parity.txt" 2>&1
     rm -rf "$work"

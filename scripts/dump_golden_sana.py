@@ -2,7 +2,8 @@
 """Writes the golden files of SANA-Video: of the transformer, tests/golden/sdit_{f32,bf16}.safetensors, and of whole clips,
 tests/golden/sana_{t2v_f32,t2v_bf16,i2v_f32,euler_f32}.safetensors.
 
-    python3 scripts/dump_golden_sana.py tests/golden        # reads tests/golden/tiny-sana.json, the config
+    python3 scripts/dump_golden_sana.py tests/golden                # reads tests/golden/tiny-sana.json, the config
+    python3 scripts/dump_golden_sana.py tests/golden --folder OUT   # the clips' model as a folder, and nothing else
 
 No weights and no inputs are stored: both sides draw them from a seed (tests/golden_sana.h does it in C), tensor by tensor in
 the order of their names. Calibrated as the tiny checkpoints are: logits of the cross attention of standard deviation 3 to 5,
@@ -233,11 +234,26 @@ def clips(folder):
                          "max_sequence_length": str(LENGTH), "dtype": name})
 
 
+def folder(golden, out):
+    with tempfile.TemporaryDirectory() as tmp:
+        pipeline(golden, "t2v", DTYPES["f32"], tmp).save_pretrained(out)
+    path = os.path.join(out, "model_index.json")
+    with open(path) as f:
+        index = json.load(f)
+    index["tokenizer"] = ["transformers", "GemmaTokenizerFast"]   # as the published folder has it
+    with open(path, "w") as f:
+        json.dump(index, f, indent=2)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out")
+    p.add_argument("--folder")
     a = p.parse_args()
     torch.set_num_threads(1)
+    if a.folder:
+        folder(a.out, a.folder)
+        return
     with open(os.path.join(a.out, "tiny-sana.json")) as f:
         config = json.load(f)
     dit = make(config)
