@@ -238,7 +238,7 @@ static void say_what(const Run *r) {
             pipeline_device(r->pipeline), pipeline_dtype(r->pipeline) == F32 ? "f32" : "bf16", j->width,
             j->height, j->steps);
     say_clip(r);
-    if (j->image) fprintf(r->err, ", %d of them run (strength %g)", j->steps - j->first_step, j->strength);
+    if (j->image && j->first_step) fprintf(r->err, ", %d of them run (strength %g)", j->steps - j->first_step, j->strength);
     if (meta_has_guidance(j)) fprintf(r->err, ", guidance %g", j->guidance);
     fprintf(r->err, ", cfg-scale %g, seed %" PRIu64, j->cfg_scale, j->seed);
     if (r->names.count > 1) fprintf(r->err, " to %" PRIu64, j->seed + (uint64_t)(r->names.count - 1));
