@@ -65,8 +65,8 @@ static void exact_row(const Problem *p, int64_t head, int64_t i, double *score, 
     }
 }
 
-/* The same in f32 loops, narrowed where the contract narrows. Returns the largest error of a score, of those that count: a key that the bias masks
- * has a probability of 0 in any precision. */
+/* The same in f32 loops, narrowed where the contract narrows. Returns the largest error of a score that counts: a key
+ * that the bias masks has a probability of 0 in any precision. */
 static double naive_row(const Problem *p, int64_t head, int64_t i, const double *score, float *prob, float *out) {
     int64_t kv = head / (p->heads / p->kv_heads);
     const float *q = p->q->v + (i * p->heads + head) * p->e;
@@ -83,7 +83,8 @@ static double naive_row(const Problem *p, int64_t head, int64_t i, const double 
         if (p->bias) s = (float)check_r((double)s + bias_of(p, head, i, j), p->row ? F32 : p->t);
         prob[j] = drops(p, i, j) ? -INFINITY : s;
         top = fmaxf(top, prob[j]);
-        if (isfinite(prob[j]) && isfinite(score[j]) && !(p->row && p->bias->v[j] < MASKED)) worst = fmax(worst, fabs((double)prob[j] - score[j]));
+        if (isfinite(prob[j]) && isfinite(score[j]) && !(p->row && p->bias->v[j] < MASKED))
+            worst = fmax(worst, fabs((double)prob[j] - score[j]));
     }
     for (int64_t j = 0; j < p->tk; j++) sum += prob[j] = expf(prob[j] - top);
     for (int64_t j = 0; j < p->tk; j++)
@@ -354,7 +355,8 @@ static void gather_head(const Buf *k, const Buf *kr, const Buf *v, int64_t head,
     for (int64_t i = 0; i < e; i++) g->n[i] = 0, g->n_size[i] = 0x1p-120, g->n_naive[i] = 0;
     for (int64_t i = 0; i < e * e; i++) g->state[i] = 0, g->state_size[i] = 0x1p-120, g->state_naive[i] = 0;
     for (int64_t t = 0; t < tokens; t++) {
-        const float *ks = k->v + (t * heads + head) * e, *rs = kr->v + (t * heads + head) * e, *vs = v->v + (t * heads + head) * e;
+        const float *ks = k->v + (t * heads + head) * e, *rs = kr->v + (t * heads + head) * e,
+                    *vs = v->v + (t * heads + head) * e;
         for (int64_t i = 0; i < e; i++) {
             g->n[i] += (double)ks[i], g->n_size[i] += fabs((double)ks[i]), g->n_naive[i] += ks[i];
             for (int64_t j = 0; j < e; j++) {
@@ -393,11 +395,15 @@ static void make_linear_attention(Case *c) {
     DType t = c->index / COUNT % 2 ? BF16 : F32;
     int64_t tokens = check_dim(c, s[0], 19), heads = s[1], e = s[2];
     Layout lq = check_layout(c), lr = check_layout(c), lo = check_layout(c);
-    check_label(c, "%s, %lld tokens, %lld heads of %lld, q %s, rotated %s, o %s", dtype_name(t), (long long)tokens, (long long)heads,
-                (long long)e, check_layout_name(lq), check_layout_name(lr), check_layout_name(lo));
-    Buf *q = check_in(c, "q", &a->q, t, lq, SHAPE(tokens, heads, e)), *k = check_in(c, "k", &a->k, t, lq, SHAPE(tokens, heads, e));
-    Buf *qr = check_in(c, "qr", &a->qr, t, lr, SHAPE(tokens, heads, e)), *kr = check_in(c, "kr", &a->kr, t, lr, SHAPE(tokens, heads, e));
-    Buf *v = check_in(c, "v", &a->v, t, lq, SHAPE(tokens, heads, e)), *o = check_out(c, "o", &a->o, t, lo, SHAPE(tokens, heads, e));
+    check_label(c, "%s, %lld tokens, %lld heads of %lld, q %s, rotated %s, o %s", dtype_name(t),
+                (long long)tokens, (long long)heads, (long long)e, check_layout_name(lq),
+                check_layout_name(lr), check_layout_name(lo));
+    Buf *q = check_in(c, "q", &a->q, t, lq, SHAPE(tokens, heads, e)),
+        *k = check_in(c, "k", &a->k, t, lq, SHAPE(tokens, heads, e));
+    Buf *qr = check_in(c, "qr", &a->qr, t, lr, SHAPE(tokens, heads, e)),
+        *kr = check_in(c, "kr", &a->kr, t, lr, SHAPE(tokens, heads, e));
+    Buf *v = check_in(c, "v", &a->v, t, lq, SHAPE(tokens, heads, e)),
+        *o = check_out(c, "o", &a->o, t, lo, SHAPE(tokens, heads, e));
     a->eps = c->index / COUNT / 2 == 1 ? 0.5f : 1e-15f;
     c->flops = 4.0 * (double)(tokens * heads * e * e);
     c->bench = c->flops > 1e7;

@@ -582,8 +582,8 @@ static void make_norm_relu_rope(Case *c) {
     int64_t tokens = check_dim(c, s[0], 5), e = s[2], cols = s[1] * e;
     Shape shape = {.rank = 2, .extent = {tokens, cols}, .rows = tokens, .cols = cols};
     Layout lx = check_layout(c), lr = check_layout(c);
-    check_label(c, "%s, %lldx%lldx%lld, %s, x %s yr %s", dtype_name(t), (long long)tokens, (long long)s[1], (long long)e, FILLS[kind],
-                check_layout_name(lx), check_layout_name(lr));
+    check_label(c, "%s, %lldx%lldx%lld, %s, x %s yr %s", dtype_name(t), (long long)tokens, (long long)s[1],
+                (long long)e, FILLS[kind], check_layout_name(lx), check_layout_name(lr));
     Buf *x = check_in(c, "x", &a->x, t, lx, SHAPE(tokens, cols)), *w = check_in(c, "w", &a->w, t, LAYOUT_DENSE, SHAPE(cols));
     Buf *cosine = check_in(c, "cos", &a->cos, F32, LAYOUT_DENSE, SHAPE(tokens, e / 2));
     Buf *sine = check_in(c, "sin", &a->sin, F32, LAYOUT_DENSE, SHAPE(tokens, e / 2));

@@ -1,9 +1,8 @@
 /* check_shapes_cases.c - the calls of check_shapes.h: what the models call each op with, in place where they do.
  *
  * FULL: FLUX.1-dev at 1024x1024 (4096 image and 512 text tokens, width 3072, 24 heads of 128), Z-Image (4128 tokens, width
- * 3840, 30 heads, ffn 10240), their encoders, the KL decoder of both, and SANA-Video at 832x480 with 17 frames (7800 tokens) and 81
- * (32760), width 2240, 20 heads of 112. SMALL: the
- * demo checkpoint at 128x128, for the CPU table.
+ * 3840, 30 heads, ffn 10240), their encoders, the KL decoder of both, and SANA-Video at 832x480 with 17 frames (7800 tokens)
+ * and 81 (32760), width 2240, 20 heads of 112. SMALL: the demo checkpoint at 128x128, for the CPU table.
  * Easy to get wrong: an op that is missing here fails both tables made from them; add a line when an op is added. */
 #include "check_shapes.h"
 

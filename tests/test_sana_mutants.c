@@ -172,7 +172,8 @@ static Status turn(const NormReluRope *a, int how) {
         for (int64_t h = 0; h < d; h += e)
             for (int64_t i = 0; i < half; i++) {
                 int64_t p = how & HALVES ? i : 2 * i, q = how & HALVES ? i + half : 2 * i + 1;
-                int64_t k = how & AXES && i >= half - 4 ? half - 4 + (i - (half - 4) + 2) % 4 : i; /* rows and columns: 2 pairs each */
+                int64_t k = how & AXES && i >= half - 4 ? half - 4 + (i - (half - 4) + 2) % 4
+                                                        : i; /* rows and columns: 2 pairs each */
                 float c = get(a->cos, t, k), s = get(a->sin, t, k), x0 = v[h + p], x1 = v[h + q];
                 float y0 = x0 * c - x1 * s, y1 = x1 * c + x0 * s;
                 if (how & RELU_LAST) y0 = y0 > 0 ? y0 : 0, y1 = y1 > 0 ? y1 : 0;
@@ -205,7 +206,11 @@ static Status attend(const LinearAttention *a, int how) {
         for (int i = 0; i < 6; i++) {
             Tensor t = (&a->o)[i];
             part[i] = tensor_slice(t, 1, h, 1);
-            part[i] = (Tensor){.data = part[i].data, .dtype = t.dtype, .rank = 2, .shape = {tokens, e}, .stride = {t.stride[0], 1}};
+            part[i] = (Tensor){.data = part[i].data,
+                               .dtype = t.dtype,
+                               .rank = 2,
+                               .shape = {tokens, e},
+                               .stride = {t.stride[0], 1}};
         }
         float n[64], state[64][64];
         for (int64_t j = 0; j < e; j++) {
@@ -214,7 +219,8 @@ static Status attend(const LinearAttention *a, int how) {
             n[j] = keep((float)sum, how, SUM);
             for (int64_t i = 0; i < e; i++) {
                 double s = 0;
-                for (int64_t t = 0; t < tokens - !!(how & NO_LAST); t++) s += (double)get(part[5], t, i) * (double)get(part[4], t, j);
+                for (int64_t t = 0; t < tokens - !!(how & NO_LAST); t++)
+                    s += (double)get(part[5], t, i) * (double)get(part[4], t, j);
                 state[i][j] = how & STATE_ROUNDED ? bf16_round((float)s) : (float)s;
             }
         }
@@ -224,7 +230,8 @@ static Status attend(const LinearAttention *a, int how) {
             float d = keep((float)dot, how, DOT), z = keep(1 / keep(d + a->eps, how, DOT), how, INVERSE);
             for (int64_t i = 0; i < e; i++) {
                 double u = 0;
-                for (int64_t j = 0; j < e; j++) u += (double)(how & TRANSPOSED ? state[j][i] : state[i][j]) * (double)get(part[3], t, j);
+                for (int64_t j = 0; j < e; j++)
+                    u += (double)(how & TRANSPOSED ? state[j][i] : state[i][j]) * (double)get(part[3], t, j);
                 set(part[0], t, i, (how & U_ROUNDED ? bf16_round((float)u) : (float)u) * z);
             }
         }

@@ -77,7 +77,8 @@ static void composite(CudaDnn *g, const Attention *a) {
     cuda_dnn_pointwise(g, CUDNN_POINTWISE_MUL, f32, -1, product, scalar(g, ATTENTION_ID_SCALE), NULL, s);
     if (a->bias.rank) {
         const int64_t dims[] = {1, 1, 1, tk}, strides[] = {tk, tk, tk, 1};
-        CudaDnnDesc bias = cuda_dnn_tensor(g, ATTENTION_ID_BIAS, CUDNN_DATA_BFLOAT16, DNN_REAL, dims, strides), biased = FULL(f32);
+        CudaDnnDesc bias = cuda_dnn_tensor(g, ATTENTION_ID_BIAS, CUDNN_DATA_BFLOAT16, DNN_REAL, dims, strides);
+        CudaDnnDesc biased = FULL(f32);
         cuda_dnn_pointwise(g, CUDNN_POINTWISE_ADD, f32, -1, s, bias, NULL, biased);
         s = biased;
     }

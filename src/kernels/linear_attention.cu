@@ -80,7 +80,8 @@ constexpr int TILE = 32, TILE_LINES = 8;
 
 /* o[token][head][c] = r(u[head][c][token] * z), z = r(1 / r(dot[head][token] + eps)). */
 template <typename T>
-__global__ void k_normalise(T *o, int64_t o_token, int64_t o_head, const float *u, const T *dot, int64_t tokens, int e, float eps) {
+__global__ void k_normalise(T *o, int64_t o_token, int64_t o_head, const float *u, const T *dot,
+                            int64_t tokens, int e, float eps) {
     __shared__ float tile[TILE][TILE + 1];
     int64_t head = blockIdx.z, token0 = (int64_t)blockIdx.x * TILE;
     int c0 = blockIdx.y * TILE;
@@ -171,7 +172,8 @@ Status linear_attention_sum(Exec *x, Tensor n, Tensor part, Tensor k) {
     float *sums = (float *)part.data;
     cudaStream_t stream = x->cuda->stream;
     if (k.dtype == BF16) {
-        k_token_sums<<<grid, threads, 0, stream>>>(sums, (const __nv_bfloat16 *)k.data, tokens, columns, e, k.stride[0], k.stride[1]);
+        k_token_sums<<<grid, threads, 0, stream>>>(sums, (const __nv_bfloat16 *)k.data, tokens, columns, e,
+                                                   k.stride[0], k.stride[1]);
         k_block_sums<<<grid.x, threads, 0, stream>>>((__nv_bfloat16 *)n.data, sums, blocks, columns);
     } else {
         k_token_sums<<<grid, threads, 0, stream>>>(sums, (const float *)k.data, tokens, columns, e, k.stride[0], k.stride[1]);
@@ -190,8 +192,8 @@ Status linear_attention_normalise(Exec *x, Tensor o, Tensor u, Tensor dot, float
         k_normalise<<<grid, threads, 0, stream>>>((__nv_bfloat16 *)o.data, o.stride[0], o.stride[1], from,
                                                   (const __nv_bfloat16 *)dot.data, tokens, e, eps);
     else
-        k_normalise<<<grid, threads, 0, stream>>>((float *)o.data, o.stride[0], o.stride[1], from, (const float *)dot.data, tokens,
-                                                  e, eps);
+        k_normalise<<<grid, threads, 0, stream>>>((float *)o.data, o.stride[0], o.stride[1], from,
+                                                  (const float *)dot.data, tokens, e, eps);
     return cuda_launched(x, "linear_attention: normaliser");
 }
 

@@ -76,10 +76,10 @@ static Status dots(Exec *x, Tensor dot, Tensor n, const Tensor *q) {
     cudaDataType_t type = q->dtype == BF16 ? CUDA_R_16BF : CUDA_R_32F;
     int tokens = (int)q->shape[0], e = (int)q->shape[2];
     return blas_fail(x, "cublasGemmStridedBatchedEx",
-                     x->cuda->libs.cublasGemmStridedBatchedEx_(x->cuda->blas, CUBLAS_OP_T, CUBLAS_OP_N, tokens, 1, e, &one, q->data,
-                                                               type, leading(q), q->stride[1], n.data, type, e, e, &zero, dot.data,
-                                                               type, tokens, tokens, (int)q->shape[1], CUBLAS_COMPUTE_32F,
-                                                               CUBLAS_GEMM_DEFAULT));
+                     x->cuda->libs.cublasGemmStridedBatchedEx_(
+                         x->cuda->blas, CUBLAS_OP_T, CUBLAS_OP_N, tokens, 1, e, &one, q->data, type,
+                         leading(q), q->stride[1], n.data, type, e, e, &zero, dot.data, type, tokens, tokens,
+                         (int)q->shape[1], CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 /* S[h][c][j] = sum over tokens of v[c] kr[j]. */
@@ -87,9 +87,10 @@ static Status state_of(Exec *x, Tensor state, const Tensor *kr, const Tensor *v)
     const float one = 1, zero = 0;
     int tokens = (int)v->shape[0], e = (int)v->shape[2];
     return blas_fail(x, "cublasSgemmStridedBatched",
-                     x->cuda->libs.cublasSgemmStridedBatched_(x->cuda->blas, CUBLAS_OP_N, CUBLAS_OP_T, e, e, tokens, &one, kr->data,
-                                                              leading(kr), kr->stride[1], v->data, leading(v), v->stride[1], &zero,
-                                                              state.data, e, (int64_t)e * e, (int)v->shape[1]));
+                     x->cuda->libs.cublasSgemmStridedBatched_(
+                         x->cuda->blas, CUBLAS_OP_N, CUBLAS_OP_T, e, e, tokens, &one, kr->data, leading(kr),
+                         kr->stride[1], v->data, leading(v), v->stride[1], &zero, state.data, e,
+                         (int64_t)e * e, (int)v->shape[1]));
 }
 
 /* u[h][c][t] = S qr. */
@@ -97,9 +98,10 @@ static Status apply(Exec *x, Tensor u, const Tensor *qr, Tensor state) {
     const float one = 1, zero = 0;
     int tokens = (int)qr->shape[0], e = (int)qr->shape[2];
     return blas_fail(x, "cublasSgemmStridedBatched",
-                     x->cuda->libs.cublasSgemmStridedBatched_(x->cuda->blas, CUBLAS_OP_T, CUBLAS_OP_N, tokens, e, e, &one, qr->data,
-                                                              leading(qr), qr->stride[1], state.data, e, (int64_t)e * e, &zero,
-                                                              u.data, tokens, (int64_t)tokens * e, (int)qr->shape[1]));
+                     x->cuda->libs.cublasSgemmStridedBatched_(
+                         x->cuda->blas, CUBLAS_OP_T, CUBLAS_OP_N, tokens, e, e, &one, qr->data, leading(qr),
+                         qr->stride[1], state.data, e, (int64_t)e * e, &zero, u.data, tokens,
+                         (int64_t)tokens * e, (int)qr->shape[1]));
 }
 
 static Status linear_attention(Exec *x, const void *args) {

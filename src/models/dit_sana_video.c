@@ -108,7 +108,8 @@ static void bind_filter(Bind *b, Weight *w, Transform transform, int rank, const
     memcpy(row->shape, shape, (size_t)rank * sizeof *shape);
 }
 #define FILTER(b, w, transform, bias, name, i, ...)                                                          \
-    bind_filter(b, w, transform, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}, bias, name, i)
+    bind_filter(b, w, transform, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                  \
+                (int64_t[]){__VA_ARGS__}, bias, name, i)
 
 static void bind_table(Bind *b, Tensor *t, int64_t rows, int64_t d, const char *name, int i) {
     bind_vector(b, t, rows, BIND_PLAIN, name, i);
