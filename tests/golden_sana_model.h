@@ -23,7 +23,8 @@ static inline void sana_model_tokenizer(const char *folder) {
     snprintf(path, sizeof path, "%s/tokenizer/tokenizer.json", folder);
     mutate_write(path, line + strlen("tokenizer "), (size_t)(end - line) - strlen("tokenizer "));
     snprintf(path, sizeof path, "%s/tokenizer/tokenizer_config.json", folder);
-    sana_model_text(path, "{\"bos_token\": \"<bos>\", \"eos_token\": \"<eos>\", \"pad_token\": \"<pad>\", \"unk_token\": \"<unk>\"}");
+    sana_model_text(path, "{\"bos_token\": \"<bos>\", \"eos_token\": \"<eos>\", \"pad_token\": \"<pad>\", "
+                          "\"unk_token\": \"<unk>\"}");
     free(all);
 }
 
@@ -69,13 +70,18 @@ static inline void sana_model(const char *folder, bool euler) {
     sana_model_vae(path);
     sana_model_tokenizer(folder);
     snprintf(path, sizeof path, "%s/scheduler/scheduler_config.json", folder);
-    sana_model_text(path, euler ? "{\"_class_name\": \"FlowMatchEulerDiscreteScheduler\", \"shift\": 3.0}"
-                                : "{\"_class_name\": \"DPMSolverMultistepScheduler\", \"use_flow_sigmas\": true, \"flow_shift\": 8.0,"
-                                  " \"prediction_type\": \"flow_prediction\", \"lambda_min_clipped\": -Infinity}");
+    sana_model_text(path,
+                    euler ? "{\"_class_name\": \"FlowMatchEulerDiscreteScheduler\", \"shift\": 3.0}"
+                          : "{\"_class_name\": \"DPMSolverMultistepScheduler\", \"use_flow_sigmas\": true, "
+                            "\"flow_shift\": 8.0,"
+                            " \"prediction_type\": \"flow_prediction\", \"lambda_min_clipped\": -Infinity}");
     snprintf(path, sizeof path, "%s/model_index.json", folder);
-    sana_model_text(path, "{\"_class_name\": \"SanaVideoPipeline\", \"text_encoder\": [\"transformers\", \"Gemma2Model\"],"
-                          " \"transformer\": [\"diffusers\", \"SanaVideoTransformer3DModel\"],"
-                          " \"tokenizer\": [\"transformers\", \"GemmaTokenizerFast\"], \"vae\": [\"diffusers\", \"AutoencoderKLWan\"]}");
+    sana_model_text(
+        path,
+        "{\"_class_name\": \"SanaVideoPipeline\", \"text_encoder\": [\"transformers\", \"Gemma2Model\"],"
+        " \"transformer\": [\"diffusers\", \"SanaVideoTransformer3DModel\"],"
+        " \"tokenizer\": [\"transformers\", \"GemmaTokenizerFast\"], \"vae\": [\"diffusers\", "
+        "\"AutoencoderKLWan\"]}");
 }
 
 #endif

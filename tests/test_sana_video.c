@@ -58,7 +58,8 @@ static double grid_error(const Golden *g, const char *dump) {
     if (safetensors_open(path, &file, &e) == OK && safetensors_find(&file, "pixels"))
         have = safetensors_tensor(&file, safetensors_find(&file, "pixels"));
     const int64_t *s = have.shape;
-    bool fits = want.rank == 4 && have.rank == 4 && s[0] == want.shape[0] && s[1] == 8 * want.shape[1] && s[2] == 8 * want.shape[2];
+    bool fits = want.rank == 4 && have.rank == 4 && s[0] == want.shape[0] && s[1] == 8 * want.shape[1] &&
+                s[2] == 8 * want.shape[2];
     for (int64_t f = 0; fits && f < s[0]; f++)
         for (int64_t y = 0; y < s[1]; y += 8)
             for (int64_t x = 0; x < s[2]; x += 8)
@@ -71,7 +72,8 @@ static double grid_error(const Golden *g, const char *dump) {
 
 static void clips(const char *folder) {
     static const struct { const char *name; bool euler; DType dtype; } RUNS[] = {
-        {"sana_t2v_f32", false, F32}, {"sana_i2v_f32", false, F32}, {"sana_euler_f32", true, F32}, {"sana_t2v_bf16", false, BF16}};
+        {"sana_t2v_f32", false, F32}, {"sana_i2v_f32", false, F32}, {"sana_euler_f32", true, F32},
+        {"sana_t2v_bf16", false, BF16}};
     char model[600], dump[700];
     Golden g = {0};
     for (size_t i = 0; i < sizeof RUNS / sizeof *RUNS; i++) {
