@@ -114,7 +114,7 @@ static void expect_attention(Case *c, Buf *o, const Problem *p) {
         row[r] = rows == all ? r : r == 0 ? all - 1 : check_below(c, all);
         exact_row(p, row[r] % p->heads, row[r] / p->heads, score, prob, ref + r * p->e, size + r * p->e);
         score_error[r] = naive_row(p, row[r] % p->heads, row[r] / p->heads, score, prob_f, naive + r * p->e);
-        if (p->eager) score_error[r] = 0; /* its scores are rounded, and that rounding is the contract's */
+        if (p->eager && p->t != F32) score_error[r] = 0; /* its scores are rounded, and that rounding is the contract's */
     }
     double error = 2 * check_naive_error(rows * p->e, ref, naive, size) + 4 * CHECK_U;
     for (int64_t r = 0; r < rows; r++)

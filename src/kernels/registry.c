@@ -26,7 +26,7 @@ void ops_cpu(Ops *ops) {
 
 size_t ops_cpu_resident(void) {
     const size_t tables = (size_t)UNARY_COUNT * UNARY_ENTRIES * sizeof(uint16_t);
-    const size_t packing = (size_t)5 << 18; /* what OpenBLAS' packing buffer and a stack come to, measured */
+    const size_t packing = (size_t)1 << 20; /* what OpenBLAS' packing buffer and a stack come to, measured */
     return tables + (size_t)gemm_threads() * packing;
 }
 
