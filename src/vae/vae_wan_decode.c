@@ -160,6 +160,7 @@ static Status whole(const Work *k) {
         TRY(entry(k->v, x, &r, tensor_slice(k->z, 0, i, chunk_of(k, i))));
         TRY(levels(k->v, x, &r, 0, c->levels, !i));
         TRY(head(k->v, x, &r, frames));
+        if (out.dtype == U8) TRY(exec_check_finite(x, frames, "vae: decoded frames"));
         if (out.dtype == U8) TRY(op_to_rgb8(x, &(ToRgb8){.y = out, .x = frames}));
         arena_reset(x->work, mark);
     }
@@ -237,6 +238,7 @@ static Status tile(const Work *k, int from, Tensor made, Span sy, Span sx) {
         r.next = 0;
         TRY(levels(k->v, x, &r, from, c->levels, !i));
         TRY(head(k->v, x, &r, frames));
+        if (to.dtype == U8) TRY(exec_check_finite(x, frames, "vae: decoded frames"));
         frames = tensor_slice(frames, 1, scale * (sy.at - sy.from), scale * sy.count);
         frames = tensor_slice(frames, 2, scale * (sx.at - sx.from), scale * sx.count);
         if (to.dtype == U8) TRY(op_to_rgb8(x, &(ToRgb8){.y = to, .x = frames}));
