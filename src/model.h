@@ -106,7 +106,6 @@ struct ModelOps {
     const char *pipeline_class; /* of model_index.json */
     const char *scheduler_class;
     const char *cfg_formula, *cfg_off; /* for --dry-run: guidance as the model means it, and when it is off */
-    bool cpu_only;                     /* its ops have no CUDA variants yet */
     bool takes_image;                  /* jobs may begin from an image */
     /* Decodes that need less memory, Run.thrift 1 to thrifts, each less than the one before; the plan takes the first that
      * fits. 0: there are none. */

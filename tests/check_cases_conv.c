@@ -174,8 +174,6 @@ static void make_conv(Case *c) {
     a->pad_top = (int32_t)g.top, a->pad_left = (int32_t)g.left;
     a->pad_bottom = (int32_t)g.bottom, a->pad_right = (int32_t)g.right;
     a->form = raw ? CONV_RAW : CONV_BIAS;
-    c->flops = 2.0 * (double)(oh * ow * g.cout) * (double)(g.k * g.k * g.cin);
-    c->bench = c->flops > 1e7 && biased && index / SHAPES % 4 < 2;
     check_fill(c, x, 0.2, 1);
     check_fill(c, w, 0, 1 / sqrt((double)(g.k * g.k * g.cin)));
     if (bias) check_fill(c, bias, 0, 1);
@@ -297,7 +295,6 @@ static void make_groupnorm(Case *c) {
         y = check_out(c, "y", &a->y, t, ly, SHAPE(h, w, ch));
     a->eps = 1e-6f;
     a->groups = (int32_t)s[3];
-    c->bench = kind == 0 && h * w * ch > 100000;
     check_fill(c, x, mean[kind], deviation[kind]);
     check_fill(c, weight, 1, 0.3);
     check_fill(c, shift, 0, 0.2);
