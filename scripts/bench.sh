@@ -18,12 +18,7 @@ bin=${BIN:-build/portable}
 results=${RESULTS:-tests/gpu-results/bench.jsonl}
 model=${MODEL:-${TMPDIR:-/tmp}/ditto-random-flux-dev}
 zmodel=${ZMODEL:-${TMPDIR:-/tmp}/ditto-random-z-image-turbo}
-libs=$(python3 - <<'P'
-import glob, os, torch
-top = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "nvidia")
-print(":".join(sorted(glob.glob(top + "/*/lib"))))
-P
-)
+libs=$(python3 scripts/torch_libs.py)
 LD_LIBRARY_PATH=$libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
 [ "${1:-}" = --list ] && exec python3 scripts/peer_diffusers.py --list

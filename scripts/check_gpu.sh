@@ -15,12 +15,7 @@ set -u
 out=$1 bin=${2:-build/portable}
 mkdir -p "$out"
 work=$(mktemp -d)
-libs=$(python3 - <<'P'
-import glob, os, torch
-top = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "nvidia")
-print(":".join(sorted(glob.glob(top + "/*/lib"))))
-P
-)
+libs=$(python3 scripts/torch_libs.py)
 export LD_LIBRARY_PATH=$libs:${LD_LIBRARY_PATH:-}
 head() {
     echo "# $(date -u +%F) $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sed -n 1p)"

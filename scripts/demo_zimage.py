@@ -9,7 +9,6 @@ output is the input of its last layer, so one layer of two works; the transforme
 the velocity; pad tokens attend.
 """
 
-import json
 import os
 import shutil
 import sys
@@ -18,7 +17,7 @@ import torch
 import torch.nn.functional as F
 
 import demo_text
-from make_tiny_zimage import KEEP_ADDED, merges_used, write, write_json
+from make_tiny_zimage import cut_tokenizer, write, write_frame
 
 GRID = 8  # image tokens a side at 128 x 128
 STEP = 32
@@ -32,31 +31,12 @@ QWEN3 = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_att
 
 # --- tokenizer ---
 
-def cut_tokenizer(source, out, texts):
-    """The published file with the merges that `texts` need, all bytes and five added tokens."""
-    from tokenizers import Tokenizer
-
-    full = Tokenizer.from_file(os.path.join(source, "tokenizer.json"))
-    with open(os.path.join(source, "tokenizer.json"), encoding="utf-8") as f:
-        j = json.load(f)
+def make_tokenizer(source, out, texts):
+    """The published file cut to what `texts` need."""
+    full = tokenizer(source)
     words = {w for t in texts for w, _ in full.pre_tokenizer.pre_tokenize_str(full.normalizer.normalize_str(t))}
-    merges = merges_used(sorted(words | {"user", "assistant", "\u010a\u010a"}), j["model"]["merges"])
-    symbols = sorted((k for k in j["model"]["vocab"] if len(k) == 1), key=j["model"]["vocab"].get)
-    tokens = symbols + ["".join(m) for m in merges]
-    assert len(symbols) == 256 and len(set(tokens)) == len(tokens)
-    j["model"]["vocab"], j["model"]["merges"] = {t: i for i, t in enumerate(tokens)}, merges
-    j["added_tokens"] = [{**t, "id": len(tokens) + i} for i, t in
-                         enumerate(t for t in j["added_tokens"] if t["content"] in KEEP_ADDED)]
-    os.makedirs(out, exist_ok=True)
-    with open(os.path.join(out, "tokenizer.json"), "w", encoding="utf-8") as f:
-        json.dump(j, f, ensure_ascii=False)
-        f.write("\n")
-    with open(os.path.join(source, "tokenizer_config.json"), encoding="utf-8") as f:
-        c = json.load(f)
-    c["added_tokens_decoder"] = {str(t["id"]): {k: v for k, v in t.items() if k != "id"} for t in j["added_tokens"]}
-    c["additional_special_tokens"] = ["<|im_start|>", "<|im_end|>"]
-    write_json(out, "tokenizer_config.json", c)
-    cut = Tokenizer.from_file(os.path.join(out, "tokenizer.json"))
+    cut_tokenizer(source, out, sorted(words | {"user", "assistant", "\u010a\u010a"}))
+    cut = tokenizer(out)
     for text in texts:
         assert cut.encode(text).tokens == full.encode(text).tokens, text
 
@@ -185,17 +165,9 @@ def export(folder, tokenizer_folder, net):
                rope_theta=1000000, rope_scaling=None, sliding_window=None, torch_dtype="bfloat16"))
     write(folder, "transformer", "diffusion_pytorch_model.safetensors", bf16(net.dit),
           {"_class_name": "ZImageTransformer2DModel", "_diffusers_version": "0.36.0.dev0", **TRANSFORMER})
-    write_json(os.path.join(folder, "scheduler"), "scheduler_config.json",
-               {"_class_name": "FlowMatchEulerDiscreteScheduler", "_diffusers_version": "0.36.0.dev0",
-                "num_train_timesteps": 1000, "use_dynamic_shifting": False, "shift": 3.0})
-    write_json(folder, "model_index.json",
-               {"_class_name": "ZImagePipeline", "_diffusers_version": "0.36.0.dev0",
-                "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
-                "text_encoder": ["transformers", "Qwen3Model"], "tokenizer": ["transformers", "Qwen2Tokenizer"],
-                "transformer": ["diffusers", "ZImageTransformer2DModel"], "vae": ["diffusers", "AutoencoderKL"]})
-    size = sum(os.path.getsize(os.path.join(r, f)) for r, _, fs in os.walk(folder) for f in fs)
-    os.symlink("../demo-flux/vae", os.path.join(folder, "vae"))
-    return size
+    write_frame(folder, "../demo-flux/vae")
+    files = [os.path.join(r, f) for r, _, fs in os.walk(folder) for f in fs]
+    return sum(os.path.getsize(f) for f in files if not os.path.islink(f))
 
 
 def check(source):
@@ -204,7 +176,7 @@ def check(source):
 
     texts = ["a small red circle in the centre on white", "On a gray background: a big cyan disc, a tiny box at the top left."]
     with tempfile.TemporaryDirectory() as d, torch.no_grad():
-        cut_tokenizer(source, d, texts)
+        make_tokenizer(source, d, texts)
         t = tokenizer(d)
         te, dit = build_text(t.get_vocab_size()), build_transformer().eval()
         for p in list(te.parameters()) + list(dit.parameters()):

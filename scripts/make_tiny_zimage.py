@@ -46,12 +46,12 @@ def merges_used(words, merges):
     return [merges[i] for i in sorted(used)]
 
 
-def make_tokenizer(source, out):
-    """The published file with the merges that WORDS need and five added tokens. -> vocabulary size."""
+def cut_tokenizer(source, out, words):
+    """The published file with all bytes, the merges that `words` (spelt in byte letters) need and the added tokens that are
+    kept. -> vocabulary size."""
     os.makedirs(out, exist_ok=True)
     with open(os.path.join(source, "tokenizer.json"), encoding="utf-8") as f:
         j = json.load(f)
-    words = [p + w for w in WORDS + ["user", "assistant", "cats"] for p in ("", "\u0120")] + ["\u010a\u010a"]
     merges = merges_used(words, j["model"]["merges"])
     symbols = sorted((k for k in j["model"]["vocab"] if len(k) == 1), key=j["model"]["vocab"].get)
     assert len(symbols) == 256
@@ -72,6 +72,11 @@ def make_tokenizer(source, out):
         json.dump(c, f, indent=1)
         f.write("\n")
     return len(tokens) + len(KEEP_ADDED)
+
+
+def make_tokenizer(source, out):
+    words = [p + w for w in WORDS + ["user", "assistant", "cats"] for p in ("", "\u0120")] + ["\u010a\u010a"]
+    return cut_tokenizer(source, out, words)
 
 
 def write(out, folder, name, tensors, config):
@@ -160,14 +165,10 @@ def make_dit(out, g, report):
           {"_class_name": "ZImageTransformer2DModel", "_diffusers_version": "0.36.0.dev0", **TRANSFORMER})
 
 
-def build(tokenizer, out):
-    g = torch.Generator().manual_seed(SEED)
-    report = {}
-    vocab = make_tokenizer(tokenizer, os.path.join(out, "tokenizer"))
-    make_qwen3(out, vocab, g, report)
-    make_dit(out, g, report)
+def write_frame(out, vae):
+    """What holds the parts of a Turbo folder together: scheduler, model_index.json, and the VAE as a link."""
     if not os.path.islink(os.path.join(out, "vae")):
-        os.symlink("../tiny-flux/vae", os.path.join(out, "vae"))
+        os.symlink(vae, os.path.join(out, "vae"))
     write_json(os.path.join(out, "scheduler"), "scheduler_config.json",
                {"_class_name": "FlowMatchEulerDiscreteScheduler", "_diffusers_version": "0.36.0.dev0",
                 "num_train_timesteps": 1000, "use_dynamic_shifting": False, "shift": 3.0})
@@ -176,6 +177,15 @@ def build(tokenizer, out):
                 "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
                 "text_encoder": ["transformers", "Qwen3Model"], "tokenizer": ["transformers", "Qwen2Tokenizer"],
                 "transformer": ["diffusers", "ZImageTransformer2DModel"], "vae": ["diffusers", "AutoencoderKL"]})
+
+
+def build(tokenizer, out):
+    g = torch.Generator().manual_seed(SEED)
+    report = {}
+    vocab = make_tokenizer(tokenizer, os.path.join(out, "tokenizer"))
+    make_qwen3(out, vocab, g, report)
+    make_dit(out, g, report)
+    write_frame(out, "../tiny-flux/vae")
     for key, values in report.items():
         print(f"{key}: " + " ".join(f"{v:.3g}" for v in values))
         if "logits" in key:

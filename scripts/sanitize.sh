@@ -77,12 +77,7 @@ bin=${BIN:-build/portable}
 [ -x "$bin/tests/checkop" ] || { echo "sanitize.sh: no tests/checkop in ${BIN:-build/portable}: make portable" >&2; exit 2; }
 program=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)}
 [ -n "$program" ] || { echo "sanitize.sh: compute-sanitizer is not here; it comes with the CUDA toolkit" >&2; exit 2; }
-libs=$(python3 - 2>/dev/null <<'P'
-import glob, os, torch
-top = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "nvidia")
-print(":".join(sorted(glob.glob(top + "/*/lib"))))
-P
-)
+libs=$(python3 scripts/torch_libs.py 2>/dev/null)
 [ -z "$libs" ] || export LD_LIBRARY_PATH="$libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export OMP_WAIT_POLICY=passive # checkop would start itself again to set it
 failed=0

@@ -255,6 +255,40 @@ def sample(a, net, vae, texts, length, dev, seed):
         return to_u8(vae.decode(z).sample)
 
 
+def run_steps(a, next_loss, opt, params, averaged, keep, draw, test):
+    """Trains by the clock: next_loss(step) leaves gradients and gives the loss; params are averaged into `averaged`; keep()
+    writes what there is, draw(n) pictures of the first n test prompts, every --look-every seconds."""
+    opt_graph = Graphed(opt.step, [], undo=opt.all + opt.m + opt.v + [b for _, b in opt.groups], say=say)
+    begin, step, told, looked = time.time(), 0, time.time(), time.time()
+    total = max(1e-3, START + a.seconds - begin)
+    since, loss_sum = 0, torch.zeros((), device=params[0].device)
+    while True:
+        part = (time.time() - begin) / total
+        if part >= 1:
+            break
+        loss_sum += next_loss(step)
+        opt.set_lr(a.lr * min(1, (step + 1) / 200) * cosine(part))
+        opt_graph()
+        step += 1
+        torch._foreach_lerp_(averaged, [p.detach() for p in params], 1 - min(0.999, (1 + step) / (10 + step)))
+        since += 1
+        if step % 25 == 0 and (time.time() - told > 20 or step == 100):
+            mean = (loss_sum / since).item()
+            say(f"dit step {step} part {part:.3f} loss {mean:.4f}, {1000 * (time.time() - told) / since:.1f} ms a step")
+            told, since = time.time(), 0
+            loss_sum.zero_()
+            if not math.isfinite(mean):
+                raise SystemExit("loss is not finite")
+        if time.time() - looked > a.look_every:
+            n = min(100, len(test[1]))
+            say(f"  step {step}: right, wrong of {n}:", *tally(draw(n), test[0][:n], test[1][:n]))
+            keep()
+            told, looked, since = time.time(), time.time(), 0
+            loss_sum.zero_()
+    keep()
+    say(f"dit done: {step} steps, {1000 * (time.time() - begin) / max(1, step):.1f} ms a step")
+
+
 def train_dit(a, dev, latents, clip_ids, t5_ids, vae, test):
     """clip_ids, t5_ids [K, N, SHORT] int16. Writes WORK/net.pt: the averaged Net."""
     one, two = models.tokenizers(a.tokenizers)
@@ -307,58 +341,47 @@ def train_dit(a, dev, latents, clip_ids, t5_ids, vae, test):
         return lambda: graphed(*draw())
 
     short, long = make(a.batch, SHORT), make(a.long_batch, LONG)
-    state = opt.all + opt.m + opt.v + [b for _, b in opt.groups]
-    opt_graph = Graphed(opt.step, [], undo=state, say=say)
-    begin, step, told, looked = time.time(), 0, time.time(), time.time()
-    total = max(1e-3, START + a.seconds - begin)
-    since, loss_sum = 0, torch.zeros((), device=dev)
-    while True:
-        part = (time.time() - begin) / total
-        if part >= 1:
-            break
-        is_long = step % a.long_every == a.long_every - 1
-        loss = (long if is_long else short)()
-        opt.set_lr(a.lr * min(1, (step + 1) / 200) * cosine(part))
-        opt_graph()
-        step += 1
-        torch._foreach_lerp_(averaged, [p.detach() for p in params], 1 - min(0.999, (1 + step) / (10 + step)))
-        loss_sum += loss
-        since += 1
-        if step % 25 == 0 and (time.time() - told > 20 or step == 100):
-            mean = (loss_sum / since).item()
-            say(f"dit step {step} part {part:.3f} loss {mean:.4f}, {1000 * (time.time() - told) / since:.1f} ms a step")
-            told, since, loss_sum = time.time(), 0, torch.zeros((), device=dev)
-            if not math.isfinite(mean):
-                raise SystemExit("loss is not finite")
-        if time.time() - looked > a.look_every:
-            n = min(100, len(test[1]))
-            images = sample(a, ema, vae, test[2][:n], LONG, dev, 1)
-            say(f"  step {step}: right, wrong of {n}:", *tally(images, test[0][:n], test[1][:n]))
-            save(ema.state_dict(), path)
-            told, looked, since, loss_sum = time.time(), time.time(), 0, torch.zeros((), device=dev)
-    save(ema.state_dict(), path)
-    say(f"dit done: {step} steps, {1000 * (time.time() - begin) / step:.1f} ms a step")
+
+    def next_loss(step):
+        return (long if step % a.long_every == a.long_every - 1 else short)()
+
+    run_steps(a, next_loss, opt, params, averaged, lambda: save(ema.state_dict(), path),
+              lambda n: sample(a, ema, vae, test[2][:n], LONG, dev, 1), test)
     n = min(64, len(test[1]))
     say(f"  right, wrong of {n}:", *tally(sample(a, ema, vae, test[2][:n], LONG, dev, 1), test[0][:n], test[1][:n]))
 
 
-def stage_dit(a, dev, background, codes, test):
-    pool = multiprocessing.get_context("fork").Pool(a.workers)  # before the GPU is touched
+def start_captions(a, folder, chunk_of, background, codes):
+    """Tokenises captions of all scenes in worker processes, to be called before the GPU is touched. -> a function that waits
+    for chunk_of's arrays, each put together."""
+    pool = multiprocessing.get_context("fork").Pool(a.workers)
     chunk = max(1, min(4000, a.scenes // a.workers))
-    jobs = [(a.tokenizers, background[i:i + chunk], codes[i:i + chunk], a.captions, a.seed * 1000 + i // chunk)
+    jobs = [(folder, background[i:i + chunk], codes[i:i + chunk], a.captions, a.seed * 1000 + i // chunk)
             for i in range(0, len(codes), chunk)]
-    captions = pool.map_async(caption_chunk, jobs, chunksize=1)
-    vae = load_vae(a, dev)
+    parts = pool.map_async(chunk_of, jobs, chunksize=1)
+
+    def collect(dev):
+        arrays = [torch.from_numpy(np.concatenate(x, 1)).to(dev) for x in zip(*parts.get())]
+        pool.terminate()
+        say("captions", tuple(arrays[0].shape))
+        return arrays
+
+    return collect
+
+
+def cached_latents(dev, vae, pack, background, codes):
     latents = torch.empty(len(codes), 64, 64, dtype=torch.bfloat16, device=dev)
     for i, z, _ in encode(dev, vae, torch.tensor(background, device=dev), torch.tensor(codes, device=dev)):
-        latents[i:i + len(z)] = models.pack((z - vae.config.shift_factor) * vae.config.scaling_factor)
+        latents[i:i + len(z)] = pack((z - vae.config.shift_factor) * vae.config.scaling_factor)
     say("latents cached, mean and spread", float(latents.float().mean()), float(latents.float().std()))
-    parts = captions.get()
-    pool.terminate()
-    clip_ids = torch.from_numpy(np.concatenate([p[0] for p in parts], 1)).to(dev)
-    t5_ids = torch.from_numpy(np.concatenate([p[1] for p in parts], 1)).to(dev)
-    say("captions", tuple(clip_ids.shape))
-    train_dit(a, dev, latents, clip_ids, t5_ids, vae, test)
+    return latents
+
+
+def stage_dit(a, dev, background, codes, test):
+    collect = start_captions(a, a.tokenizers, caption_chunk, background, codes)
+    vae = load_vae(a, dev)
+    latents = cached_latents(dev, vae, models.pack, background, codes)
+    train_dit(a, dev, latents, *collect(dev), vae, test)
 
 
 # --- export and scoring ---------------------------------------------------------------------------------------------

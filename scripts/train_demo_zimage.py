@@ -12,12 +12,9 @@ that are empty now and then keep `-n ""` meaningful.
 
 import argparse
 import copy
-import math
-import multiprocessing
 import os
 import random
 import shutil
-import time
 
 import numpy as np
 import torch
@@ -163,51 +160,16 @@ def train(a, dev, latents, ids, used, vae, test):
 
     made = [m for m in map(make, LENGTHS) if m[1]]
     weights, steps_of = [m[0] for m in made], [m[1] for m in made]
-    opt_graph = Graphed(opt.step, [], undo=opt.all + opt.m + opt.v + [b for _, b in opt.groups], say=say)
     rng = random.Random(a.seed)
-    begin, step, told, looked = time.time(), 0, time.time(), time.time()
-    total, since, loss_sum = max(1e-3, demo.START + a.seconds - begin), 0, torch.zeros((), device=dev)
-    while True:
-        part = (time.time() - begin) / total
-        if part >= 1:
-            break
-        loss_sum += rng.choices(steps_of, weights)[0]()
-        opt.set_lr(a.lr * min(1, (step + 1) / 200) * demo.cosine(part))
-        opt_graph()
-        step += 1
-        torch._foreach_lerp_(averaged, [p.detach() for p in params], 1 - min(0.999, (1 + step) / (10 + step)))
-        since += 1
-        if step % 25 == 0 and (time.time() - told > 20 or step == 100):
-            mean = (loss_sum / since).item()
-            say(f"dit step {step} part {part:.3f} loss {mean:.4f}, {1000 * (time.time() - told) / since:.1f} ms a step")
-            told, since, loss_sum = time.time(), 0, torch.zeros((), device=dev)
-            if not math.isfinite(mean):
-                raise SystemExit("loss is not finite")
-        if time.time() - looked > a.look_every:
-            n = min(100, len(test[1]))
-            say(f"  step {step}: right, wrong of {n}:", *demo.tally(sample(a, ema, vae, test[2][:n], dev, 1), test[0][:n], test[1][:n]))
-            demo.save(ema.state_dict(), path)
-            told, looked, since, loss_sum = time.time(), time.time(), 0, torch.zeros((), device=dev)
-    demo.save(ema.state_dict(), path)
-    say(f"dit done: {step} steps, {1000 * (time.time() - begin) / max(1, step):.1f} ms a step")
+    demo.run_steps(a, lambda step: rng.choices(steps_of, weights)[0](), opt, params, averaged,
+                   lambda: demo.save(ema.state_dict(), path), lambda n: sample(a, ema, vae, test[2][:n], dev, 1), test)
 
 
 def stage_dit(a, dev, background, codes, test):
-    pool = multiprocessing.get_context("fork").Pool(a.workers)  # before the GPU is touched
-    chunk = max(1, min(4000, a.scenes // a.workers))
-    jobs = [(a.tokenizer, background[i:i + chunk], codes[i:i + chunk], a.captions, a.seed * 1000 + i // chunk)
-            for i in range(0, len(codes), chunk)]
-    captions = pool.map_async(caption_chunk, jobs, chunksize=1)
+    collect = demo.start_captions(a, a.tokenizer, caption_chunk, background, codes)
     vae = load_vae(a, dev)
-    latents = torch.empty(len(codes), 64, 64, dtype=torch.bfloat16, device=dev)
-    for i, z, _ in demo.encode(dev, vae, torch.tensor(background, device=dev), torch.tensor(codes, device=dev)):
-        latents[i:i + len(z)] = models.pack((z - vae.config.shift_factor) * vae.config.scaling_factor)
-    say("latents cached, mean and spread", float(latents.float().mean()), float(latents.float().std()))
-    parts = captions.get()
-    pool.terminate()
-    ids, used = (torch.from_numpy(np.concatenate([p[k] for p in parts], 1)).to(dev) for k in (0, 1))
-    say("captions", tuple(ids.shape))
-    train(a, dev, latents, ids, used, vae, test)
+    latents = demo.cached_latents(dev, vae, models.pack, background, codes)
+    train(a, dev, latents, *collect(dev), vae, test)
 
 
 def finish(a, dev, test):
@@ -239,7 +201,7 @@ def main():
         rng = random.Random(1)
         background, codes = scenes.train_table(6000)
         texts = [scenes.caption(rng, background[i], codes[i], phrasing=i % scenes.PHRASINGS) for i in range(len(codes))]
-        return models.cut_tokenizer(a.source, a.tokenizer, [models.template(t) for t in texts + [t.lower() for t in texts]])
+        return models.make_tokenizer(a.source, a.tokenizer, [models.template(t) for t in texts + [t.lower() for t in texts]])
     os.makedirs(a.work, exist_ok=True)
     random.seed(a.seed)
     torch.manual_seed(a.seed)

@@ -106,7 +106,6 @@ struct ModelOps {
     const char *pipeline_class; /* of model_index.json */
     const char *scheduler_class;
     const char *cfg_formula, *cfg_off; /* for --dry-run: guidance as the model means it, and when it is off */
-    bool cpu_only;                     /* its ops have no CUDA variants yet */
     bool takes_image;                  /* jobs may begin from an image */
     bool own_vae_dtype;                /* its autoencoder may run in another dtype than the rest (Part.dtype) */
     bool image_is_frame;               /* which is then the first frame: all steps run, no strength */

@@ -88,8 +88,6 @@ static Status open_model(Pipeline *p, DType dtype, Error *e) {
     TRY(s);
     const ModelOps *ops = NULL;
     s = model_find(p->folder, index, &ops, e);
-    if (s == OK && p->cuda && ops->cpu_only)
-        s = fail(e, ERR_DEVICE, "%s: %s runs on the cpu only: give --device cpu", p->folder, ops->pipeline_class);
     if (s == OK) s = ops->open(p->folder, index, dtype, &p->model, e);
     json_free(index);
     TRY(s);

@@ -50,7 +50,6 @@ typedef struct Case {
     bool gpu;             /* for a GPU's table: weights lie at aligned addresses there (weights_bind) */
     bool tidy;            /* pads keep rows at multiples of 16 bytes: wide accesses are possible everywhere */
     bool keeps;           /* for a variant that leaves out the roundings between an op's steps (BOUNDED families) */
-    bool bench;           /* set by the generator: a shape worth timing */
     char label[224];
     Buf buf[CHECK_BUFS];
     int count;
@@ -59,7 +58,6 @@ typedef struct Case {
         char bytes[1024];
     } args;
     Weight weight[LINEAR_MANY_MAX];
-    double flops;         /* 0: report bytes per second */
     Status status;        /* expected: OK, or the refusal that the contract promises */
     const char *refusal;  /* text that the refusal must contain */
     /* The same result by other ops, bit for bit (fused forms): run on the same buffers. NULL: none. */

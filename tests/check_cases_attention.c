@@ -151,7 +151,6 @@ static void make_inputs(Case *c, Problem *p, Tensor *o, Tensor *q, Tensor *k, Te
     *out = check_out(c, "o", o, p->t, lo, SHAPE(p->tq, p->heads, p->e));
     p->q = bq, p->k = bk, p->v = bv;
     p->scale = 1 / sqrt((double)p->e);
-    c->flops = 4.0 * (double)(p->tq * p->tk * p->heads * p->e);
 }
 
 /* Logits of standard deviation 3, values around 0.3 so that a lost row or a wrong normalisation shows. */
@@ -171,7 +170,6 @@ static void make_attention(Case *c) {
     a->scale = (float)p.scale;
     a->mask = p.causal ? MASK_CAUSAL : MASK_NONE;
     check_label(c, "%s", p.causal ? ", causal" : "");
-    c->bench = c->flops > 1e7 && !p.causal;
     fill_inputs(c, &p, p.scale);
     if (c->index / SIZE_COUNT / 4 == 1) { /* a query of NaN, and a logit far above the others */
         Buf *q = (Buf *)(uintptr_t)p.q;
@@ -209,7 +207,6 @@ static void make_attention_eager(Case *c) {
     a->mask = p.causal ? MASK_CAUSAL : MASK_NONE;
     check_label(c, "%s%s", p.causal ? ", causal" : form == 1 ? ", bias" : "", form >= 3 ? ", soft cap" : "");
     if (p.window) check_label(c, ", window %lld", (long long)p.window);
-    c->bench = c->flops > 1e7;
     fill_inputs(c, &p, p.scale);
     if (form == 1) {
         Buf *bias = check_in(c, "bias", &a->bias, p.t, check_layout(c), SHAPE(p.heads, p.tq, p.tk));
@@ -335,8 +332,6 @@ static void make_self_attention(Case *c) {
     if (check_below(c, 3) == 0) check_in_place(c, residual, &a->y), check_label(c, ", in place");
     else y = check_out(c, "y", &a->y, t, layout, SHAPE(rows, ch));
     if (!c->keeps && y != residual) c->twin = self_chain;
-    c->flops = (double)rows * (double)ch * (8.0 * (double)ch + 4.0 * (double)rows);
-    c->bench = rows * ch > 20000;
     check_fill(c, x, 0, 1);
     check_fill(c, residual, 0.5, 1);
     expect_self_attention(c, y, x, residual, w, b, rows, ch, a->out_bias);
@@ -405,8 +400,6 @@ static void make_linear_attention(Case *c) {
     Buf *v = check_in(c, "v", &a->v, t, lq, SHAPE(tokens, heads, e)),
         *o = check_out(c, "o", &a->o, t, lo, SHAPE(tokens, heads, e));
     a->eps = c->index / COUNT / 2 == 1 ? 0.5f : 1e-15f;
-    c->flops = 4.0 * (double)(tokens * heads * e * e);
-    c->bench = c->flops > 1e7;
     Buf *all[] = {q, k, qr, kr, v};
     for (int i = 0; i < 5; i++) check_fill(c, all[i], i < 2 ? 0.5 : i == 4 ? 0.3 : 0, 1);
     for (int i = 0; i < 2; i++) /* behind a ReLU */

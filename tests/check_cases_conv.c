@@ -153,7 +153,6 @@ static void finish_conv(Case *c, Buf *y, Buf *x, Buf *w, Buf *bias, bool raw, bo
         f.skip_bias = b;
     }
     double taps = (double)(g->kt * g->k * g->kw * g->cin);
-    c->flops = 2.0 * (double)y->n * taps;
     check_fill(c, x, 0.2, 1);
     check_fill(c, w, 0, 1 / sqrt(taps));
     if (bias) check_fill(c, bias, 0, 1);
@@ -210,7 +209,6 @@ static void make_conv(Case *c) {
     a->form = raw ? CONV_RAW : CONV_BIAS;
     a->tf32 = g.tf32;
     finish_conv(c, y, x, w, bias, raw, skipping, skip_biased, &a->skip, &a->skip_bias, kind[2], &g);
-    c->bench = c->flops > 1e7 && biased && index / SHAPES % 4 < 2;
 }
 
 static void make_conv3d(Case *c) {
@@ -247,7 +245,6 @@ static void make_conv3d(Case *c) {
     a->form = raw ? CONV_RAW : CONV_BIAS;
     a->tf32 = g.tf32;
     finish_conv(c, y, x, w, bias, raw, skipping, skipping && check_below(c, 2), &a->skip, &a->skip_bias, kind[2], &g);
-    c->bench = c->flops > 1e7 && form == 0;
 }
 
 /* --- the depthwise half of a gated convolution --- */
@@ -287,7 +284,6 @@ static void make_dwconv3_glu(Case *c) {
     check_fill(c, k, 0, 0.5);
     check_fill(c, bias, 0, 1);
     if (c->index / SHAPES == 4 || c->index / SHAPES == 5) check_spoil(c, x);
-    c->bench = c->index / SHAPES == 1 && s[3] > 1000;
     float *weight = check_alloc(c, (size_t)k->n * sizeof *weight);
     for (int64_t i = 0; i < k->n; i++) weight[i] = (float)check_round((double)k->v[i], kind[2]);
     for (int64_t i = 0; i < y->n; i++) {
@@ -413,7 +409,6 @@ static void make_groupnorm(Case *c) {
         y = check_out(c, "y", &a->y, t, ly, SHAPE(h, w, ch));
     a->eps = 1e-6f;
     a->groups = (int32_t)s[3];
-    c->bench = kind == 0 && h * w * ch > 100000;
     check_fill(c, x, mean[kind], deviation[kind]);
     check_fill(c, weight, 1, 0.3);
     check_fill(c, shift, 0, 0.2);

@@ -124,7 +124,6 @@ static void make_act(Case *c) {
                 (long long)s.cols);
     Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent), *y = output(c, x, &a->y, &s);
     a->kind = kind;
-    c->bench = s.rows == 77;
     fill(c, x, 3);
     for (int64_t i = 0; i < y->n; i++) {
         double room = 0,
@@ -146,7 +145,6 @@ static void make_act_mul(Case *c) {
     Buf *b = check_in(c, "b", &a->b, t, every ? LAYOUT_DENSE : check_layout(c), s.rank, s.extent);
     Buf *y = every ? check_out(c, "y", &a->y, t, LAYOUT_DENSE, s.rank, s.extent) : output(c, x, &a->y, &s);
     a->kind = kind;
-    c->bench = s.rows == 77 && kind == ACT_GELU_NEW;
     fill(c, x, 3);
     fill(c, b, 1);
     for (int64_t i = 0; every && i < x->n; i++) {
@@ -184,7 +182,6 @@ static void make_add(Case *c) {
              : form == 1 || s.rank == 1 ? check_in(c, "b", &a->b, t, LAYOUT_DENSE, SHAPE(s.cols))
                                         : check_in(c, "b", &a->b, t, LAYOUT_PADDED, SHAPE(1, s.cols));
     Buf *y = output(c, x, &a->y, &s);
-    c->bench = s.rows == 77;
     fill(c, x, 2);
     fill(c, b, 2);
     for (int64_t i = 0; i < y->n; i++)
@@ -220,7 +217,6 @@ static void make_residual_gate(Case *c) {
         check_in_place(c, r, &a->y);
     else
         y = check_out(c, "y", &a->y, t, transposed ? LAYOUT_TURNED : check_layout(c), s.rank, s.extent);
-    c->bench = s.rows == 77 && form == 1;
     fill(c, r, 2);
     fill(c, x, 2);
     if (g) fill(c, g, 1);
@@ -249,7 +245,6 @@ static void make_modulate(Case *c) {
     Buf *m = check_in(c, "scale", &a->scale, t, form ? LAYOUT_PADDED : LAYOUT_DENSE, rank, extent), *f = NULL;
     if (form != 4) f = check_in(c, "shift", &a->shift, t, form ? LAYOUT_PADDED : LAYOUT_DENSE, rank, extent);
     Buf *y = output(c, x, &a->y, &s);
-    c->bench = s.rows == 77 && !form;
     fill(c, x, 2);
     fill(c, m, 0.5);
     if (f) fill(c, f, 0.5);
@@ -480,7 +475,6 @@ static void make_to_rgb8(Case *c) {
     Buf *x = check_in(c, "x", &a->x, t, check_layout(c), SHAPE(h, w, 3));
     Buf *y = check_out(c, "y", &a->y, U8, check_layout(c), SHAPE(h, w, 3));
     check_label(c, "%s, %lldx%lld", dtype_name(t), (long long)h, (long long)w);
-    c->bench = h == 128;
     check_fill(c, x, 0, 0.6);
     /* F32: half of the values aim at ties, whose product with 255 is a whole number and a half */
     for (int64_t i = 0; t == F32 && i < x->n; i += 2)
@@ -500,7 +494,6 @@ static void make_count_nonfinite(Case *c) {
     Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent);
     Buf *y = check_out(c, "y", &a->y, I32, LAYOUT_DENSE, SHAPE(1));
     check_label(c, "%s, %lld rows of %lld", dtype_name(t), (long long)s.rows, (long long)s.cols);
-    c->bench = s.rows == 77;
     check_fill(c, x, 0, 2);
     if (c->index / SHAPES / 2) check_spoil(c, x);
     int64_t found = 0;

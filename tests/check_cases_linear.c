@@ -182,8 +182,6 @@ static void make_linear(Case *c) {
                   : check_out(c, "y", &a->y, kind[0], ly, SHAPE(m, n));
     a->w = &c->weight[0];
     a->bias_mode = bias_form == 2 ? BIAS_AFTER : BIAS_FUSED;
-    c->flops = 2.0 * (double)m * (double)n * (double)k;
-    c->bench = c->flops > 4e6 && bias_form == 1 && (c->index / SHAPES % KIND_COUNT) % 3 == 0;
     check_fill(c, x, 0.1, 1);
     check_fill(c, w, 0, 1 / sqrt((double)k));
     if (bias) check_fill(c, bias, 0, 1);
@@ -223,8 +221,6 @@ static void make_linear_rows(Case *c) {
     Buf *y = check_out(c, "y", &a->y, kind[0], check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, SHAPE(m, n));
     a->w = &c->weight[0];
     a->bias_mode = bias_form == 2 ? BIAS_AFTER : BIAS_FUSED;
-    c->flops = 2.0 * (double)m * (double)n * (double)k;
-    c->bench = s[2] > 1000 && m > 8 && bias_form == 1 && kind[0] == BF16;
     c->twin = row_by_row;
     check_fill(c, x, 0.1, 1);
     check_fill(c, w, 0, 1 / sqrt((double)k));
@@ -273,10 +269,8 @@ static void make_linear_many(Case *c) {
         check_fill(c, w, 0, 1 / sqrt((double)k));
         if (bias) check_fill(c, bias, 0, 1);
         check_label(c, " %lld", (long long)n);
-        c->flops += 2.0 * (double)m * (double)n * (double)k;
         expect_product(c, y, &(Product){x, w, bias, kind[2], a->bias_mode, false, false, 0, 0, 0, false});
     }
-    c->bench = c->flops > 1e7 && bias_form == 1 && c->index / SHAPES % KIND_COUNT % 3 == 0;
 }
 
 /* --- packs: weights behind one another, outputs neighbouring columns of one buffer --- */
@@ -345,8 +339,6 @@ static void make_pack(Case *c, int index) {
         for (int64_t i = 0; i < y->n; i++)
             if (i % total >= total - n[count - 1]) y->skipped[i] = CHECK_OPEN;
     }
-    c->flops = 2.0 * (double)m * (double)total * (double)k;
-    c->bench = c->flops > 1e8 && t == BF16 && layout == LAYOUT_DENSE;
     if (!c->keeps) c->twin = then ? many_then_gelu : one_by_one;
 }
 

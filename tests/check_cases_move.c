@@ -28,7 +28,6 @@ static void make_copy(Case *c) {
     Buf *y = check_out(c, "y", &a->y, to, ly, rank, shape);
     check_label(c, "%s to %s, rank %d, %s to %s", dtype_name(from), dtype_name(to), rank,
                 check_layout_name(lx), check_layout_name(ly));
-    c->bench = s[1] == 77 && pair < 2;
     if (pair < 9) {
         check_fill(c, x, 0, from == F32 && to == F16 ? 30000 : 2);
         check_spoil(c, x);
@@ -104,7 +103,6 @@ static void make_rel_bias(Case *c) {
     y->skipped = check_alloc(c, (size_t)y->n);
     a->table = &c->weight[0];
     a->max_distance = (int32_t)s[4];
-    c->bench = s[0] == 64 && c->index >= 6;
     check_label(c, "%s rounded to %s, [%lld, %lld, %lld], %lld buckets", dtype_name(k[0]), dtype_name(k[1]),
                 (long long)h, (long long)q, (long long)n, (long long)s[3]);
     check_fill(c, table, 0, 3);

@@ -129,7 +129,6 @@ static void make_layernorm(Case *c) {
     Buf *w = check_in(c, "w", &a->w, t, LAYOUT_DENSE, SHAPE(s.cols));
     Buf *b = check_in(c, "b", &a->b, t, LAYOUT_DENSE, SHAPE(s.cols)), *y = output(c, x, &a->y, &s);
     a->eps = 1e-5f;
-    c->bench = s.rows == 77 && !kind;
     fill_rows(c, x, kind);
     check_fill(c, w, 1, 0.3);
     check_fill(c, b, 0, 0.2);
@@ -165,7 +164,6 @@ static void make_ln_modulate(Case *c) {
                  : check_in(c, "shift", &a->shift, t, form ? LAYOUT_PADDED : LAYOUT_DENSE, rank, extent);
     Buf *y = output(c, x, &a->y, &s);
     a->eps = 1e-6f;
-    c->bench = !kind && !form && (s.rows == 576 || s.cols == 3072);
     fill_rows(c, x, kind);
     check_fill(c, m, 0, 0.5);
     if (f) check_fill(c, f, 0, 0.5);
@@ -225,7 +223,6 @@ static void make_residual_gate_ln_modulate(Case *c) {
     }
     a->eps = 1e-6f;
     c->twin = gate_then_norm;
-    c->bench = !kind && !form && (s.rows == 576 || s.cols == 3072);
     fill_rows(c, r, kind);
     if (kind == 3 || kind == 5) fill_rows(c, x, kind);
     else check_fill(c, x, 0, 1);
@@ -270,7 +267,6 @@ static void make_rmsnorm(Case *c) {
     Buf *y = output(c, x, &a->y, &s);
     a->eps = 1e-6f;
     a->form = form == 1 ? RMS_TWICE : form == 3 ? RMS_PLUS_ONE : RMS_ONCE;
-    c->bench = !kind && s.cols == 4096;
     fill_rows(c, x, kind);
     if (w) check_fill(c, w, form == 3 ? 0 : 1, 0.3);
     limit(y, t, kind);
@@ -318,7 +314,6 @@ static void make_rmsnorm_scale(Case *c) {
     if (form == 1) m = check_in(c, "scale", &a->scale, t, LAYOUT_PADDED, SHAPE(1, s.cols));
     Buf *y = output(c, x, &a->y, &s);
     a->eps = 1e-5f;
-    c->bench = !kind && !form && (s.rows == 576 || s.cols == 3840);
     fill_rows(c, x, kind);
     check_fill(c, w, 1, 0.3);
     if (m) check_fill(c, m, 0, 0.5);
@@ -350,7 +345,6 @@ static Gated gated_inputs(Case *c, Tensor *residual, Tensor *x, Tensor *w, Tenso
     g.w = check_in(c, "w", w, g.t, LAYOUT_DENSE, SHAPE(s->cols));
     if (g.form == 0) g.gate = check_in(c, "gate", gate, g.t, LAYOUT_DENSE, SHAPE(s->cols));
     if (g.form == 1) g.gate = check_in(c, "gate", gate, g.t, LAYOUT_PADDED, SHAPE(1, s->cols));
-    c->bench = !g.kind && !g.form && (s->rows == 576 || s->cols == 3840);
     check_fill(c, g.residual, 0, 2);
     fill_rows(c, g.x, g.kind);
     check_fill(c, g.w, 1, 0.3);
@@ -538,7 +532,6 @@ static void make_qk_norm_rope_head(Case *c) {
     a->eps = 1e-6f;
     a->rope = rope;
     a->form = form;
-    c->bench = (rope == ROPE_INTERLEAVED || rope == ROPE_COMPLEX) && !kind && yq != q && (s[1] == 24 || s[0] == 600);
     fill_rows(c, q, kind);
     fill_rows(c, k, kind);
     for (int i = 0; i < 2 && form != RMS_NONE; i++) check_fill(c, i ? wk : wq, form == RMS_PLUS_ONE ? 0 : 1, 0.3);
@@ -589,7 +582,6 @@ static void make_norm_relu_rope(Case *c) {
     Buf *sine = check_in(c, "sin", &a->sin, F32, LAYOUT_DENSE, SHAPE(tokens, e / 2));
     Buf *y = output(c, x, &a->y, &shape), *yr = check_out(c, "yr", &a->yr, t, lr, SHAPE(tokens, cols));
     a->eps = 1e-5f;
-    c->bench = !kind && cols > 2000 && t == BF16;
     for (int64_t i = 0; i < cosine->n; i++) {
         double angle = 40 * check_normal(c);
         cosine->v[i] = (float)check_round(cos(angle), F32);

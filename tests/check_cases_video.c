@@ -24,7 +24,6 @@ static void make_roll(Case *c) {
     Buf *cache = check_in(c, "cache", &a->cache, t, LAYOUT_DENSE, SHAPE(history, s[1], s[2], s[3]));
     check_in_place(c, window, &a->window);
     check_in_place(c, cache, &a->cache);
-    c->bench = window->n > 5000;
     check_fill(c, window, 0, 1);
     check_fill(c, cache, 3, 1);
     double *all = check_alloc(c, (size_t)window->n * sizeof *all);
@@ -118,7 +117,6 @@ static void make_chan_norm(Case *c) {
     }
     if (check_below(c, 3) == 0) check_in_place(c, x, &a->y), check_label(c, ", in place");
     else y = check_out(c, "y", &a->y, t, ly, 4, s);
-    c->bench = kind == 0 && x->n > 100000;
     check_fill(c, x, mean[kind], deviation[kind]);
     check_fill(c, w, 1, 0.3);
     if (kind == 3) check_spoil(c, x);
@@ -143,7 +141,6 @@ static void make_chan_affine(Case *c) {
     Buf *x = check_in(c, "x", &a->x, kind[0], lx, 4, s), *y;
     Buf *by = check_in(c, "a", &a->a, t, LAYOUT_DENSE, SHAPE(s[3])), *add = check_in(c, "b", &a->b, t, LAYOUT_DENSE, SHAPE(s[3]));
     y = check_out(c, "y", &a->y, t, ly, 4, s);
-    c->bench = x->n > 15000;
     check_fill(c, x, 0.3, 2);
     check_fill(c, by, 1, 0.2);
     check_fill(c, add, 0, 1);

@@ -2,24 +2,18 @@
  * test_mutants.c puts them in front of the CPU table, and the goldens must notice.
  *
  * Plain loops over contiguous or strided tensors, f32 arithmetic as in the contracts; r() rounds to the tensor's dtype.
- * Some faults only change the arguments and call the true op. Easy to get wrong: outputs may alias inputs, so a
+ * Some faults only change the arguments and call the true op (fault.h). Easy to get wrong: outputs may alias inputs, so a
  * fault that needs several inputs per element reads them before it writes. */
 #ifndef FAULTS_H
 #define FAULTS_H
 
-#include "golden.h"
+#include "fault.h"
 
 typedef struct Fault {
     const char *name;
     const char *golden; /* an op golden (golden_ops.h), or "dit", "vae", "clip", "t5": that part in bf16 */
     Impl impl;
 } Fault;
-
-static Ops faults_true; /* the table without faults; lint: allow-static (test program) */
-
-static inline Status faults_call(Exec *x, OpId op, const void *args) {
-    return faults_true.impl[op][faults_true.count[op] - 1]->run(x, args);
-}
 
 /* --- elements by linear index --- */
 
@@ -92,12 +86,12 @@ static Status ln_exchanged(Exec *x, const void *args) {
     LnModulate a = *(const LnModulate *)args;
     Tensor scale = a.scale;
     a.scale = a.shift, a.shift = scale;
-    return faults_call(x, OP_ln_modulate, &a);
+    return fault_call(x, OP_ln_modulate, &a);
 }
 static Status ln_eps(Exec *x, const void *args) {
     LnModulate a = *(const LnModulate *)args;
     a.eps = 1e-2f;
-    return faults_call(x, OP_ln_modulate, &a);
+    return fault_call(x, OP_ln_modulate, &a);
 }
 static Status layernorm_no_bias(Exec *x, const void *args) {
     LayerNorm a = *(const LayerNorm *)args; /* affine rounded before the bias: two roundings */
@@ -117,7 +111,7 @@ static Status layernorm_no_bias(Exec *x, const void *args) {
 static Status rms_other_form(Exec *x, const void *args) {
     RmsNorm a = *(const RmsNorm *)args;
     a.form = a.form == RMS_TWICE ? RMS_ONCE : RMS_TWICE;
-    return faults_call(x, OP_rmsnorm, &a);
+    return fault_call(x, OP_rmsnorm, &a);
 }
 
 /* --- residual_gate, activations --- */
@@ -165,7 +159,7 @@ static Status quick_gelu_at_once(Exec *x, const void *args) {
 static Status gelu_other(Exec *x, const void *args) { /* erf for tanh and back */
     Act a = *(const Act *)args;
     a.kind = a.kind == ACT_GELU_TANH ? ACT_GELU_ERF : ACT_GELU_TANH;
-    return faults_call(x, OP_act, &a);
+    return fault_call(x, OP_act, &a);
 }
 
 /* --- qk_norm_rope_head: [T,H,E], interleaved pairs --- */
@@ -205,13 +199,13 @@ static Status rope_first(Exec *x, const void *a) { return (void)x, rope_how(a, R
 static Status rope_half_split(Exec *x, const void *args) {
     QkNormRopeHead a = *(const QkNormRopeHead *)args;
     a.rope = ROPE_HALF;
-    return faults_call(x, OP_qk_norm_rope_head, &a);
+    return fault_call(x, OP_qk_norm_rope_head, &a);
 }
 static Status rope_none(Exec *x, const void *args) {
     QkNormRopeHead a = *(const QkNormRopeHead *)args;
     a.rope = ROPE_NONE;
     a.cos = a.sin = (Tensor){0};
-    return faults_call(x, OP_qk_norm_rope_head, &a);
+    return fault_call(x, OP_qk_norm_rope_head, &a);
 }
 static Status rope_shifted(Exec *x, const void *args) { /* every row takes the position of the row before it */
     QkNormRopeHead a = *(const QkNormRopeHead *)args;
@@ -220,11 +214,11 @@ static Status rope_shifted(Exec *x, const void *args) { /* every row takes the p
     one.q = tensor_slice(a.q, 0, 0, 1), one.k = tensor_slice(a.k, 0, 0, 1);
     one.yq = tensor_slice(a.yq, 0, 0, 1), one.yk = tensor_slice(a.yk, 0, 0, 1);
     one.cos = tensor_slice(a.cos, 0, 0, 1), one.sin = tensor_slice(a.sin, 0, 0, 1);
-    TRY(faults_call(x, OP_qk_norm_rope_head, &one));
+    TRY(fault_call(x, OP_qk_norm_rope_head, &one));
     a.q = tensor_slice(a.q, 0, 1, n), a.k = tensor_slice(a.k, 0, 1, n);
     a.yq = tensor_slice(a.yq, 0, 1, n), a.yk = tensor_slice(a.yk, 0, 1, n);
     a.cos = tensor_slice(a.cos, 0, 0, n), a.sin = tensor_slice(a.sin, 0, 0, n);
-    return faults_call(x, OP_qk_norm_rope_head, &a);
+    return fault_call(x, OP_qk_norm_rope_head, &a);
 }
 
 /* --- attention --- */
@@ -259,18 +253,18 @@ static Status attention_drops_first(Exec *x, const void *args) { /* the first te
     Attention a = *(const Attention *)args;
     int64_t n = a.k.shape[0] - 1;
     a.k = tensor_slice(a.k, 0, 1, n), a.v = tensor_slice(a.v, 0, 1, n);
-    return faults_call(x, OP_attention, &a);
+    return fault_call(x, OP_attention, &a);
 }
 static Status attention_drops_last(Exec *x, const void *args) { /* mask off by one */
     Attention a = *(const Attention *)args;
     int64_t n = a.k.shape[0] - 1;
     a.k = tensor_slice(a.k, 0, 0, n), a.v = tensor_slice(a.v, 0, 0, n);
-    return faults_call(x, OP_attention, &a);
+    return fault_call(x, OP_attention, &a);
 }
 static Status attention_scale(Exec *x, const void *args) {
     Attention a = *(const Attention *)args;
     a.scale *= 1.01f;
-    return faults_call(x, OP_attention, &a);
+    return fault_call(x, OP_attention, &a);
 }
 
 /* Causal with an offset: query i sees keys 0 .. i + offset. Scores rounded as the contract says when `rounded`. */
@@ -312,7 +306,7 @@ static Status eager_no_bias(Exec *x, const void *a) { return (void)x, faults_eag
 
 static Status time_sine_first(Exec *x, const void *args) {
     const TimeEmbed *a = args;
-    TRY(faults_call(x, OP_time_embed, a));
+    TRY(fault_call(x, OP_time_embed, a));
     int64_t half = tensor_numel(a->y) / 2;
     for (int64_t i = 0; i < half; i++) {
         float c = faults_get(a->y, i);
@@ -364,7 +358,7 @@ static Status affine_at_once(Exec *x, const void *args) {
 static Status affine_add_rounded(Exec *x, const void *args) {
     Affine a = *(const Affine *)args;
     a.add = bf16_round(a.add);
-    return faults_call(x, OP_affine, &a);
+    return fault_call(x, OP_affine, &a);
 }
 static Status rgb_truncated(Exec *x, const void *args) {
     const ToRgb8 *a = args;
@@ -386,7 +380,7 @@ static Status rgb_half_up(Exec *x, const void *args) {
 }
 static Status pack_transposed(Exec *x, const void *args) { /* (x, y) instead of (y, x) inside a patch */
     const Pack *a = args;
-    TRY(faults_call(x, OP_pack, a));
+    TRY(fault_call(x, OP_pack, a));
     int64_t c = a->y.shape[1];
     for (int64_t i = 0; i < tensor_numel(a->y); i += c)
         for (int64_t k = 1; k < c; k += 4) {
@@ -398,7 +392,7 @@ static Status pack_transposed(Exec *x, const void *args) { /* (x, y) instead of 
 }
 static Status bias_backwards(Exec *x, const void *args) { /* query - key */
     const RelBias *a = args;
-    TRY(faults_call(x, OP_rel_bias, a));
+    TRY(fault_call(x, OP_rel_bias, a));
     int64_t n = a->y.shape[1];
     for (int64_t h = 0; h < a->y.shape[0]; h++)
         for (int64_t i = 0; i < n; i++)
@@ -412,7 +406,7 @@ static Status bias_backwards(Exec *x, const void *args) { /* query - key */
 static Status bias_distance(Exec *x, const void *args) {
     RelBias a = *(const RelBias *)args;
     a.max_distance = 127;
-    return faults_call(x, OP_rel_bias, &a);
+    return fault_call(x, OP_rel_bias, &a);
 }
 
 /* --- VAE --- */
@@ -420,7 +414,7 @@ static Status bias_distance(Exec *x, const void *args) {
 static Status groupnorm_eps(Exec *x, const void *args) {
     GroupNorm a = *(const GroupNorm *)args;
     a.eps = 1e-2f;
-    return faults_call(x, OP_groupnorm, &a);
+    return fault_call(x, OP_groupnorm, &a);
 }
 /* x' of the contract. */
 static float groupnorm_input(const GroupNorm *a, int64_t i) {
@@ -466,16 +460,16 @@ static Status groupnorm_silu_statistics(Exec *x, const void *args) {
 static Status self_attention_by_hand(Exec *x, const SelfAttention *a, Status (*attention)(Exec *, const void *), int32_t mode) {
     int64_t t = a->x.shape[0], c = a->x.shape[1];
     Tensor q = exec_new(x, t, c), k = exec_new(x, t, c), v = exec_new(x, t, c), o = exec_new(x, t, c);
-    TRY(faults_call(x, OP_linear_many, &(LinearMany){.y = {q, k, v}, .x = a->x, .w = {a->wq, a->wk, a->wv}, .bias_mode = mode}));
+    TRY(fault_call(x, OP_linear_many, &(LinearMany){.y = {q, k, v}, .x = a->x, .w = {a->wq, a->wk, a->wv}, .bias_mode = mode}));
     TRY(attention(x, &(Attention){.o = tensor_view(o, t, 1, c), .q = tensor_view(q, t, 1, c), .k = tensor_view(k, t, 1, c),
                                   .v = tensor_view(v, t, 1, c), .scale = a->scale}));
-    TRY(faults_call(x, OP_linear, &(Linear){.y = q, .x = o, .w = a->wo}));
-    return faults_call(x, OP_add, &(Add){.y = a->y, .a = a->residual, .b = q});
+    TRY(fault_call(x, OP_linear, &(Linear){.y = q, .x = o, .w = a->wo}));
+    return fault_call(x, OP_add, &(Add){.y = a->y, .a = a->residual, .b = q});
 }
 static Status self_attention_unrounded(Exec *x, const void *args) {
     return self_attention_by_hand(x, args, attention_unrounded, BIAS_AFTER);
 }
-static Status attention_true(Exec *x, const void *args) { return faults_call(x, OP_attention, args); }
+static Status attention_true(Exec *x, const void *args) { return fault_call(x, OP_attention, args); }
 static Status self_attention_fused_bias(Exec *x, const void *args) {
     return self_attention_by_hand(x, args, attention_true, BIAS_FUSED);
 }
@@ -506,11 +500,11 @@ static Status conv_bias_fused(Exec *x, const void *args) { /* product without bi
 }
 static Status conv_skip_fused(Exec *x, const void *args) { /* bias and skip in one rounding */
     Conv2d a = *(const Conv2d *)args;
-    if (!a.skip.rank || a.form != CONV_BIAS || !a.w->bias.rank) return faults_call(x, OP_conv2d, &a);
+    if (!a.skip.rank || a.form != CONV_BIAS || !a.w->bias.rank) return fault_call(x, OP_conv2d, &a);
     a.skip = a.skip_bias = (Tensor){0};
     a.form = CONV_RAW;
     const Conv2d *full = args;
-    TRY(faults_call(x, OP_conv2d, &a));
+    TRY(fault_call(x, OP_conv2d, &a));
     for (int64_t i = 0; i < tensor_numel(a.y); i++) {
         int64_t o = i % a.y.shape[2];
         float skip = faults_get(full->skip, i);
@@ -585,16 +579,5 @@ static const Fault FAULTS[] = {
 };
 #undef F
 enum { FAULT_COUNT = sizeof FAULTS / sizeof *FAULTS };
-
-/* Puts a fault in the op's place, so that composites made of the op have it too, or takes it away (NULL). */
-static inline void faults_mount(Golden *g, const Fault *f) {
-    uint32_t epoch = g->ops.epoch + 1;
-    if (!faults_true.count[OP_copy]) ops_cpu(&faults_true);
-    g->ops = faults_true;
-    g->ops.epoch = epoch;
-    if (!f) return;
-    g->ops.impl[f->impl.op][0] = &f->impl;
-    g->ops.count[f->impl.op] = 1;
-}
 
 #endif

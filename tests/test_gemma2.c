@@ -5,6 +5,7 @@
  *
  * GOLDEN_VERBOSE=1 prints every stage and fault. Easy to get wrong: run from the repository root. */
 #include "expect.h"
+#include "fault.h"
 #include "golden_gemma2.h"
 
 #include <omp.h>
@@ -156,17 +157,6 @@ static void configs(Bench *b) {
 
 /* --- ops --- */
 
-static Ops truth; /* the table without faults; lint: allow-static (test program) */
-
-static Status call(Exec *x, OpId op, const void *args) { return truth.impl[op][0]->run(x, args); }
-
-static float get(Tensor t, int64_t row, int64_t j) {
-    uint16_t h;
-    int64_t at = t.rank == 1 ? j : row * t.stride[0] + j;
-    memcpy(&h, (char *)t.data + at * 2, 2);
-    return bf16_to_f32(h);
-}
-
 /* Rows normed in f32, then: the norm rounded before its weight; 1 + w rounded; w alone. */
 typedef enum NormFault { ROUND_FIRST, ROUND_PLUS, NO_PLUS } NormFault;
 
@@ -174,10 +164,10 @@ static Status norm_fault(const void *args, NormFault how) {
     const RmsNorm *a = args;
     for (int64_t i = 0; i < a->x.shape[0]; i++) {
         double sum = 0;
-        for (int64_t j = 0; j < a->x.shape[1]; j++) sum += (double)get(a->x, i, j) * (double)get(a->x, i, j);
+        for (int64_t j = 0; j < a->x.shape[1]; j++) sum += (double)fault_get(a->x, i, j) * (double)fault_get(a->x, i, j);
         float s = (float)(1 / sqrt((double)((float)(sum / (double)a->x.shape[1]) + a->eps)));
         for (int64_t j = 0; j < a->x.shape[1]; j++) {
-            float v = get(a->x, i, j) * s, w = get(a->w, 0, j) + (how == NO_PLUS ? 0.0f : 1.0f);
+            float v = fault_get(a->x, i, j) * s, w = fault_get(a->w, 0, j) + (how == NO_PLUS ? 0.0f : 1.0f);
             if (how == ROUND_FIRST) v = bf16_round(v);
             if (how == ROUND_PLUS) w = bf16_round(w);
             golden_put((char *)a->y.data + i * a->y.stride[0] * 2, BF16, j, (double)(v * w));
@@ -192,17 +182,17 @@ static Status norm_no_plus(Exec *x, const void *a) { return (void)x, norm_fault(
 static Status no_cap(Exec *x, const void *args) {
     AttentionEager a = *(const AttentionEager *)args;
     a.softcap = 0;
-    return call(x, OP_attention_eager, &a);
+    return fault_call(x, OP_attention_eager, &a);
 }
 static Status no_window(Exec *x, const void *args) {
     AttentionEager a = *(const AttentionEager *)args;
     a.window = 0;
-    return call(x, OP_attention_eager, &a);
+    return fault_call(x, OP_attention_eager, &a);
 }
 static Status not_causal(Exec *x, const void *args) {
     AttentionEager a = *(const AttentionEager *)args;
     a.mask = MASK_NONE, a.window = 0;
-    return call(x, OP_attention_eager, &a);
+    return fault_call(x, OP_attention_eager, &a);
 }
 
 /* The scores of the contract but for one step: unrounded between, or capped after the scale of the other side. */
@@ -218,7 +208,8 @@ static Status score_fault(const void *args, ScoreFault how) {
             for (int64_t j = 0; j <= i; j++) {
                 double s = 0;
                 for (int64_t c = 0; c < e; c++)
-                    s += (double)get(a->q, i, h * a->q.stride[1] + c) * (double)get(a->k, j, h / group * a->k.stride[1] + c);
+                    s += (double)fault_get(a->q, i, h * a->q.stride[1] + c) *
+                         (double)fault_get(a->k, j, h / group * a->k.stride[1] + c);
                 float v = how == UNROUNDED ? (float)s : bf16_round((float)s);
                 if (how != CAP_FIRST) v *= a->scale;
                 if (how != UNROUNDED) v = bf16_round(v);
@@ -236,7 +227,7 @@ static Status score_fault(const void *args, ScoreFault how) {
             for (int64_t c = 0; c < e; c++) {
                 double o = 0;
                 for (int64_t j = 0; j <= i; j++)
-                    o += (double)bf16_round(p[j] / sum) * (double)get(a->v, j, h / group * a->v.stride[1] + c);
+                    o += (double)bf16_round(p[j] / sum) * (double)fault_get(a->v, j, h / group * a->v.stride[1] + c);
                 golden_put((char *)a->o.data + (i * a->o.stride[0] + h * a->o.stride[1]) * 2, BF16, c, o);
             }
         }
@@ -250,35 +241,35 @@ static Status cap_first(Exec *x, const void *a) { return (void)x, score_fault(a,
 static Status rope_at_once(Exec *x, const void *args) {
     QkNormRopeHead a = *(const QkNormRopeHead *)args;
     a.rope = ROPE_HALF;
-    return call(x, OP_qk_norm_rope_head, &a);
+    return fault_call(x, OP_qk_norm_rope_head, &a);
 }
 static Status rope_pairs(Exec *x, const void *args) {
     QkNormRopeHead a = *(const QkNormRopeHead *)args;
     a.rope = ROPE_INTERLEAVED;
-    return call(x, OP_qk_norm_rope_head, &a);
+    return fault_call(x, OP_qk_norm_rope_head, &a);
 }
 static Status scale_unrounded(Exec *x, const void *args) {
     Affine a = *(const Affine *)args;
     a.mul = sqrtf((float)a.x.shape[1]);
-    return call(x, OP_affine, &a);
+    return fault_call(x, OP_affine, &a);
 }
 static Status unscaled(Exec *x, const void *args) {
     Affine a = *(const Affine *)args;
     a.mul = 1;
-    return call(x, OP_affine, &a);
+    return fault_call(x, OP_affine, &a);
 }
 static Status gelu_erf(Exec *x, const void *args) {
     ActMul a = *(const ActMul *)args;
     a.kind = ACT_GELU_ERF;
-    return call(x, OP_act_mul, &a);
+    return fault_call(x, OP_act_mul, &a);
 }
 static Status gate_unrounded(Exec *x, const void *args) {
     const ActMul *a = args;
     (void)x;
     for (int64_t i = 0; i < a->a.shape[0]; i++)
         for (int64_t j = 0; j < a->a.shape[1]; j++) {
-            double v = (double)get(a->a, i, j), g = 0.5 * v * (1 + tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
-            golden_put((char *)a->y.data + i * a->y.stride[0] * 2, BF16, j, g * (double)get(a->b, i, j));
+            double v = (double)fault_get(a->a, i, j), g = 0.5 * v * (1 + tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
+            golden_put((char *)a->y.data + i * a->y.stride[0] * 2, BF16, j, g * (double)fault_get(a->b, i, j));
         }
     return OK;
 }
@@ -304,13 +295,8 @@ static void faulty_ops(Bench *b) {
         F("GELU not rounded before the product", act_mul, gate_unrounded),
     };
 #undef F
-    ops_cpu(&truth);
     for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
-        OpId op = FAULTS[i].impl.op;
-        uint32_t epoch = b->g.ops.epoch + 1;
-        b->g.ops = truth;
-        b->g.ops.epoch = epoch;
-        b->g.ops.impl[op][0] = &FAULTS[i].impl;
+        fault_mount(&b->g, &FAULTS[i].impl);
         expect_at(measure(b, true) == OK, FAULTS[i].what, b->g.error.text, 0);
         judge(b, true, FAULTS[i].what);
     }

@@ -81,12 +81,12 @@ static void checkpoint(Bench *b) {
 static Status pads_other_side(Exec *x, const void *args) {
     Conv2d a = *(const Conv2d *)args;
     if (a.stride == 2) a.pad_top = a.pad_left = 1, a.pad_bottom = a.pad_right = 0;
-    return faults_call(x, OP_conv2d, &a);
+    return fault_call(x, OP_conv2d, &a);
 }
 static Status pads_right_only(Exec *x, const void *args) { /* the border below on the other side */
     Conv2d a = *(const Conv2d *)args;
     if (a.stride == 2) a.pad_top = 1, a.pad_bottom = 0;
-    return faults_call(x, OP_conv2d, &a);
+    return fault_call(x, OP_conv2d, &a);
 }
 
 enum { SWAPPED = 1, SCALE_FIRST = 2, VARIANCE = 4, UNROUNDED_DEVIATION = 8, UNROUNDED_PRODUCT = 16, UNROUNDED_DRAW = 32,
@@ -117,7 +117,7 @@ SAMPLED(mode_of_posterior, NO_NOISE)
 static Status mean_for_logvar(Exec *x, const void *args) {
     KlSample a = *(const KlSample *)args;
     a.mean = a.logvar, a.logvar = ((const KlSample *)args)->mean;
-    return faults_call(x, OP_kl_sample, &a);
+    return fault_call(x, OP_kl_sample, &a);
 }
 
 enum { SIGMA_UNROUNDED = 1, REST_UNROUNDED = 2, TERM_UNROUNDED = 4 };
@@ -137,7 +137,7 @@ NOISED(term_unrounded, TERM_UNROUNDED)
 static Status noise_for_image(Exec *x, const void *args) {
     ScaleNoise a = *(const ScaleNoise *)args;
     a.x = a.noise, a.noise = ((const ScaleNoise *)args)->x;
-    return faults_call(x, OP_scale_noise, &a);
+    return fault_call(x, OP_scale_noise, &a);
 }
 
 static void faulty_ops(Bench *b) {
@@ -160,13 +160,8 @@ static void faulty_ops(Bench *b) {
         F("noise and image exchanged", scale_noise, noise_for_image),
     };
 #undef F
-    ops_cpu(&faults_true);
     for (size_t i = 0; i < sizeof OPS_AT_FAULT / sizeof *OPS_AT_FAULT; i++) {
-        OpId op = OPS_AT_FAULT[i].impl.op;
-        uint32_t epoch = b->g.ops.epoch + 1;
-        b->g.ops = faults_true;
-        b->g.ops.epoch = epoch;
-        b->g.ops.impl[op][0] = &OPS_AT_FAULT[i].impl;
+        fault_mount(&b->g, &OPS_AT_FAULT[i].impl);
         judge(b, measure(b, GOLDEN_MODEL), OPS_AT_FAULT[i].what);
     }
 }

@@ -177,9 +177,9 @@ static void faulty_ops(Bench *b) {
     for (int i = 0; i < FAULT_COUNT; i++) {
         const Fault *f = &FAULTS[i];
         int part = part_of(f->golden);
-        faults_mount(&b->g, NULL);
+        fault_mount(&b->g, NULL);
         double clean = part < PART_COUNT ? 0 : op_metric(b, f->golden);
-        faults_mount(&b->g, f);
+        fault_mount(&b->g, &f->impl);
         if (part < PART_COUNT) {
             expect(measure(b, GOLDEN_MODEL, part, BF16) == OK);
             judge(b, f->golden, f->name, &b->clean[part][1]);
@@ -187,7 +187,7 @@ static void faulty_ops(Bench *b) {
             report(b, f->golden, f->name, "y", clean, op_metric(b, f->golden));
         }
     }
-    faults_mount(&b->g, NULL);
+    fault_mount(&b->g, NULL);
 }
 
 int main(void) {

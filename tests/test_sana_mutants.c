@@ -4,6 +4,7 @@
  *
  * Easy to get wrong: the norms of cross attention's q and k may be exchanged (their weights only meet as a product). */
 #include "expect.h"
+#include "fault.h"
 #include "golden_sana.h"
 
 #include <omp.h>
@@ -132,10 +133,6 @@ static void configs(Bench *b) {
 
 /* --- ops --- */
 
-static Ops truth; /* the table without faults; lint: allow-static (test program) */
-
-static Status call(Exec *x, OpId op, const void *args) { return truth.impl[op][0]->run(x, args); }
-
 static float get(Tensor t, int64_t row, int64_t j) {
     uint16_t h;
     int64_t at = t.rank == 1 ? j * t.stride[0] : row * t.stride[0] + j;
@@ -251,14 +248,14 @@ ATTEND(state_transposed, TRANSPOSED)
 static Status bias_fused(Exec *x, const void *args) {
     Linear a = *(const Linear *)args;
     a.bias_mode = BIAS_FUSED;
-    return call(x, OP_linear, &a);
+    return fault_call(x, OP_linear, &a);
 }
 static Status silu_bias_fused(Exec *x, const void *args) {
     Linear a = *(const Linear *)args;
     a.bias_mode = BIAS_FUSED;
-    return call(x, OP_linear_silu, &a);
+    return fault_call(x, OP_linear_silu, &a);
 }
-static Status silu_missing(Exec *x, const void *args) { return call(x, OP_linear, args); }
+static Status silu_missing(Exec *x, const void *args) { return fault_call(x, OP_linear, args); }
 
 /* Of dwconv3_glu. */
 enum { GATE_FIRST = 1, BIAS_INSIDE = 2, SILU_KEPT = 4, SHIFTED = 8, NO_SILU = 16 };
@@ -297,17 +294,17 @@ DEPTH(no_silu, NO_SILU)
 static Status no_mask(Exec *x, const void *args) {
     Attention a = *(const Attention *)args;
     a.bias = (Tensor){0};
-    return call(x, OP_attention, &a);
+    return fault_call(x, OP_attention, &a);
 }
 static Status mask_short(Exec *x, const void *args) { /* one real key less */
     Attention a = *(const Attention *)args;
     a.k = tensor_slice(a.k, 0, 0, SANA_REAL - 1), a.v = tensor_slice(a.v, 0, 0, SANA_REAL - 1), a.bias = (Tensor){0};
-    return call(x, OP_attention, &a);
+    return fault_call(x, OP_attention, &a);
 }
 static Status mask_long(Exec *x, const void *args) { /* one more */
     Attention a = *(const Attention *)args;
     a.k = tensor_slice(a.k, 0, 0, SANA_REAL + 1), a.v = tensor_slice(a.v, 0, 0, SANA_REAL + 1), a.bias = (Tensor){0};
-    return call(x, OP_attention, &a);
+    return fault_call(x, OP_attention, &a);
 }
 
 /* The temporal convolution stands out by its kernel. */
@@ -315,37 +312,37 @@ static bool temporal(const Conv2d *a) { return a->w->w.shape[1] == 3 && a->w->w.
 static Status late(Exec *x, const void *args) { /* a frame off */
     Conv2d a = *(const Conv2d *)args;
     if (temporal(&a)) a.pad_top = 0, a.pad_bottom = 2;
-    return call(x, OP_conv2d, &a);
+    return fault_call(x, OP_conv2d, &a);
 }
 static Status causal(Exec *x, const void *args) {
     Conv2d a = *(const Conv2d *)args;
     if (temporal(&a)) a.pad_top = 2, a.pad_bottom = 0;
-    return call(x, OP_conv2d, &a);
+    return fault_call(x, OP_conv2d, &a);
 }
 static Status no_skip(Exec *x, const void *args) {
     Conv2d a = *(const Conv2d *)args;
     a.skip = (Tensor){0};
-    return call(x, OP_conv2d, &a);
+    return fault_call(x, OP_conv2d, &a);
 }
 static Status no_gate(Exec *x, const void *args) {
     ResidualGate a = *(const ResidualGate *)args;
     a.gate = (Tensor){0};
-    return call(x, OP_residual_gate, &a);
+    return fault_call(x, OP_residual_gate, &a);
 }
 static Status rms_once(Exec *x, const void *args) {
     RmsNorm a = *(const RmsNorm *)args;
     a.form = RMS_ONCE;
-    return call(x, OP_rmsnorm, &a);
+    return fault_call(x, OP_rmsnorm, &a);
 }
 static Status shift_for_scale(Exec *x, const void *args) {
     LnModulate a = *(const LnModulate *)args;
     Tensor t = a.scale;
     a.scale = a.shift, a.shift = t;
-    return call(x, OP_ln_modulate, &a);
+    return fault_call(x, OP_ln_modulate, &a);
 }
 static Status sines_first(Exec *x, const void *args) {
     TimeEmbed a = *(const TimeEmbed *)args;
-    TRY(call(x, OP_time_embed, &a));
+    TRY(fault_call(x, OP_time_embed, &a));
     for (int64_t j = 0; j < 128; j++) {
         float c = get(a.y, 0, j);
         set(a.y, 0, j, get(a.y, 0, j + 128));
@@ -395,20 +392,12 @@ static void faulty_ops(Bench *b) {
     static const Impl RIGHT[] = { /* the stand-ins without a fault must be the ops: else their faults prove nothing */
         {OP_norm_relu_rope, "right", turn_right, NULL, NULL}, {OP_linear_attention, "right", attend_right, NULL, NULL},
         {OP_dwconv3_glu, "right", depth_right, NULL, NULL}};
-    ops_cpu(&truth);
     for (size_t i = 0; i < sizeof RIGHT / sizeof *RIGHT; i++) {
-        uint32_t epoch = b->g.ops.epoch + 1;
-        b->g.ops = truth;
-        b->g.ops.epoch = epoch;
-        b->g.ops.impl[RIGHT[i].op][0] = &RIGHT[i];
+        fault_mount(&b->g, &RIGHT[i]);
         expect(measure(b, b->clean, true) == OK && b->g.worst <= 1);
     }
     for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
-        OpId op = FAULTS[i].impl.op;
-        uint32_t epoch = b->g.ops.epoch + 1;
-        b->g.ops = truth;
-        b->g.ops.epoch = epoch;
-        b->g.ops.impl[op][0] = &FAULTS[i].impl;
+        fault_mount(&b->g, &FAULTS[i].impl);
         expect_at(measure(b, b->clean, true) == OK, FAULTS[i].what, b->g.error.text, 0);
         judge(b, true, FAULTS[i].what);
     }

@@ -111,11 +111,11 @@ static void configs(Bench *b) {
 static Status no_history(Exec *x, const void *args) {
     Roll a = *(const Roll *)args;
     a.fresh = 1;
-    return faults_call(x, OP_roll, &a);
+    return fault_call(x, OP_roll, &a);
 }
 static Status first_repeated(Exec *x, const void *args) { /* the first frame stands for what was before it */
     Roll a = *(const Roll *)args;
-    TRY(faults_call(x, OP_roll, &a));
+    TRY(fault_call(x, OP_roll, &a));
     size_t frame = tensor_bytes(a.window) / (size_t)a.window.shape[0];
     for (int64_t i = 0; a.fresh && i < a.cache.shape[0]; i++)
         memcpy((char *)a.window.data + (size_t)i * frame, (char *)a.window.data + (size_t)a.cache.shape[0] * frame, frame);
@@ -123,7 +123,7 @@ static Status first_repeated(Exec *x, const void *args) { /* the first frame sta
 }
 static Status behind(Exec *x, const void *args) { /* the history comes last */
     Roll a = *(const Roll *)args;
-    TRY(faults_call(x, OP_roll, &a));
+    TRY(fault_call(x, OP_roll, &a));
     size_t history = tensor_bytes(a.cache), all = tensor_bytes(a.window);
     char *copy = malloc(all);
     if (!copy) abort();
@@ -135,43 +135,43 @@ static Status behind(Exec *x, const void *args) { /* the history comes last */
 }
 static Status first_frames_kept(Exec *x, const void *args) {
     Roll a = *(const Roll *)args;
-    TRY(faults_call(x, OP_roll, &a));
+    TRY(fault_call(x, OP_roll, &a));
     memcpy(a.cache.data, a.window.data, tensor_bytes(a.cache));
     return OK;
 }
 static Status last_frame_only(Exec *x, const void *args) { /* a chunk of one frame forgets the one before */
     Roll a = *(const Roll *)args;
-    TRY(faults_call(x, OP_roll, &a));
+    TRY(fault_call(x, OP_roll, &a));
     if (a.cache.shape[0] == 2 && a.window.shape[0] == 3) memset(a.cache.data, 0, tensor_bytes(a.cache) / 2);
     return OK;
 }
 static Status halves_exchanged(Exec *x, const void *args) { /* of the frames that time_conv makes */
     Copy a = *(const Copy *)args;
-    if (a.y.rank != 4 || a.y.shape[1] != 2 || tensor_contiguous(a.x)) return faults_call(x, OP_copy, &a);
+    if (a.y.rank != 4 || a.y.shape[1] != 2 || tensor_contiguous(a.x)) return fault_call(x, OP_copy, &a);
     a.x.data = (char *)a.x.data + a.x.stride[1] * (int64_t)dtype_size(a.x.dtype);
     a.x.stride[1] = -a.x.stride[1];
-    return faults_call(x, OP_copy, &a);
+    return fault_call(x, OP_copy, &a);
 }
 static Status affine_exchanged(Exec *x, const void *args) {
     ChanAffine a = *(const ChanAffine *)args;
     Tensor t = a.a;
     a.a = a.b, a.b = t;
-    return faults_call(x, OP_chan_affine, &a);
+    return fault_call(x, OP_chan_affine, &a);
 }
 static Status affine_other_form(Exec *x, const void *args) {
     ChanAffine a = *(const ChanAffine *)args;
     a.form = a.form == CHAN_DIVIDE_ADD ? CHAN_SUBTRACT_MULTIPLY : CHAN_DIVIDE_ADD;
-    return faults_call(x, OP_chan_affine, &a);
+    return fault_call(x, OP_chan_affine, &a);
 }
 static Status norm_without_bias(Exec *x, const void *args) {
     ChanRmsNorm a = *(const ChanRmsNorm *)args;
     a.bias = (Tensor){0};
-    return faults_call(x, OP_chan_rmsnorm_silu, &a);
+    return fault_call(x, OP_chan_rmsnorm_silu, &a);
 }
-static Status norm_without_silu(Exec *x, const void *args) { return faults_call(x, OP_chan_rmsnorm, args); }
+static Status norm_without_silu(Exec *x, const void *args) { return fault_call(x, OP_chan_rmsnorm, args); }
 static Status conv_other_end(Exec *x, const void *args) { /* the frames one earlier, the last one never */
     Conv3d a = *(const Conv3d *)args;
-    if (a.w->w.shape[1] != 3 || a.stride_t != 1) return faults_call(x, OP_conv3d, &a);
+    if (a.w->w.shape[1] != 3 || a.stride_t != 1) return fault_call(x, OP_conv3d, &a);
     int64_t frame = a.x.stride[0] * (int64_t)dtype_size(a.x.dtype);
     size_t last = (size_t)(a.x.shape[0] - 1) * (size_t)frame;
     char *copy = malloc(last + (size_t)frame);
@@ -179,19 +179,19 @@ static Status conv_other_end(Exec *x, const void *args) { /* the frames one earl
     memcpy(copy + frame, a.x.data, last);
     memset(copy, 0, (size_t)frame);
     a.x.data = copy;
-    Status s = faults_call(x, OP_conv3d, &a);
+    Status s = fault_call(x, OP_conv3d, &a);
     free(copy);
     return s;
 }
 static Status stride_before(Exec *x, const void *args) { /* zeros above and to the left */
     Conv2d a = *(const Conv2d *)args;
     a.pad_top = a.pad_bottom, a.pad_left = a.pad_right, a.pad_bottom = a.pad_right = 0;
-    return faults_call(x, OP_conv2d, &a);
+    return fault_call(x, OP_conv2d, &a);
 }
 static Status scale_of_attention(Exec *x, const void *args) {
     SelfAttention a = *(const SelfAttention *)args;
     a.scale *= 1.01f;
-    return faults_call(x, OP_self_attention, &a);
+    return fault_call(x, OP_self_attention, &a);
 }
 
 /* --- roundings --- */
@@ -239,7 +239,7 @@ static Status conv_once(Exec *x, const Conv3d *a, bool with_bias) {
     for (int64_t i = 0; i < tensor_numel(in); i++) faults_set(in, i, faults_get(a->x, i));
     wide.bias = (Tensor){0};
     c.x = in, c.y = out, c.w = &wide, c.skip = c.skip_bias = (Tensor){0};
-    TRY(faults_call(x, OP_conv3d, &c));
+    TRY(fault_call(x, OP_conv3d, &c));
     for (int64_t i = 0; i < n; i++) {
         float v = faults_get(out, i);
         if (a->form == CONV_BIAS && w.bias.rank) v = (with_bias ? v : r(a->y, v)) + faults_get(w.bias, i % ch);
@@ -254,19 +254,19 @@ static Status conv_once(Exec *x, const Conv3d *a, bool with_bias) {
 }
 static size_t conv_once_scratch(const Exec *x, const void *args) {
     Conv3d a = *(const Conv3d *)args;
-    return faults_true.impl[OP_conv3d][0]->scratch(x, &a);
+    return fault_true.impl[OP_conv3d][0]->scratch(x, &a);
 }
 static Status bias_in_the_sum(Exec *x, const void *args) { return conv_once(x, args, true); }
 static Status skip_on_the_sum(Exec *x, const void *args) { return conv_once(x, args, false); }
 static Status out_bias_fused(Exec *x, const void *args) {
     SelfAttention a = *(const SelfAttention *)args;
     a.out_bias = BIAS_FUSED;
-    return faults_call(x, OP_self_attention, &a);
+    return fault_call(x, OP_self_attention, &a);
 }
 
-static size_t same_scratch_self(const Exec *x, const void *a) { return faults_true.impl[OP_self_attention][0]->scratch(x, a); }
-static size_t same_scratch_conv3d(const Exec *x, const void *a) { return faults_true.impl[OP_conv3d][0]->scratch(x, a); }
-static size_t same_scratch_conv2d(const Exec *x, const void *a) { return faults_true.impl[OP_conv2d][0]->scratch(x, a); }
+static size_t same_scratch_self(const Exec *x, const void *a) { return fault_true.impl[OP_self_attention][0]->scratch(x, a); }
+static size_t same_scratch_conv3d(const Exec *x, const void *a) { return fault_true.impl[OP_conv3d][0]->scratch(x, a); }
+static size_t same_scratch_conv2d(const Exec *x, const void *a) { return fault_true.impl[OP_conv2d][0]->scratch(x, a); }
 
 static void ops(Bench *b) {
 #define F(bf16, what, op, run, scratch) {bf16, what, {OP_##op, "fault", run, scratch, NULL}}
@@ -295,13 +295,8 @@ static void ops(Bench *b) {
         F(true, "histories dropped", roll, no_history, NULL),
     };
 #undef F
-    ops_cpu(&faults_true);
     for (size_t i = 0; i < sizeof STEPS / sizeof *STEPS; i++) {
-        OpId op = STEPS[i].impl.op;
-        uint32_t epoch = b->g.ops.epoch + 1;
-        b->g.ops = faults_true;
-        b->g.ops.epoch = epoch;
-        b->g.ops.impl[op][0] = &STEPS[i].impl;
+        fault_mount(&b->g, &STEPS[i].impl);
         expect_at(measure(b, b->clean_folder, STEPS[i].bf16) == OK, STEPS[i].what, b->g.error.text, 0);
         judge(b, STEPS[i].bf16, STEPS[i].what);
     }

@@ -4,6 +4,7 @@
  *
  * Easy to get wrong: tensors of the encoder's last layer and its final norm never run and are left out. */
 #include "expect.h"
+#include "fault.h"
 #include "golden_zimage.h"
 #include "mutate.h"
 
@@ -147,27 +148,11 @@ static void configs(Bench *b) {
 
 /* --- ops --- */
 
-static Ops truth; /* the table without faults; lint: allow-static (test program) */
-
-static Status call(Exec *x, OpId op, const void *args) { return truth.impl[op][0]->run(x, args); }
-
-static float get(Tensor t, int64_t row, int64_t j) {
-    uint16_t h;
-    int64_t at = t.rank == 1 ? j : row * t.stride[0] + j;
-    memcpy(&h, (char *)t.data + at * 2, 2);
-    return bf16_to_f32(h);
-}
-
-static void set(Tensor t, int64_t row, int64_t j, float v) {
-    uint16_t h = bf16_from_f32(v);
-    memcpy((char *)t.data + (row * t.stride[0] + j) * 2, &h, 2);
-}
-
 enum { NO_TANH = 1, FIRST = 2, TANH = 4, PRODUCT = 8, NO_PLUS = 16, PLUS = 32, WEIGHTED = 64 }; /* left out or unrounded */
 
 static float rms_of(Tensor x, int64_t row, float eps) {
     double sum = 0;
-    for (int64_t j = 0; j < x.shape[1]; j++) sum += (double)get(x, row, j) * (double)get(x, row, j);
+    for (int64_t j = 0; j < x.shape[1]; j++) sum += (double)fault_get(x, row, j) * (double)fault_get(x, row, j);
     return (float)(1 / sqrt(sum / (double)x.shape[1] + (double)eps));
 }
 
@@ -177,13 +162,13 @@ static Status residual(const ResidualNorm *a, int how) {
     for (int64_t i = 0; i < a->x.shape[0]; i++) {
         float s = rms_of(a->x, i, a->eps);
         for (int64_t j = 0; j < a->x.shape[1]; j++) {
-            float v = keep(get(a->x, i, j) * s, how, FIRST) * get(a->w, 0, j);
+            float v = keep(fault_get(a->x, i, j) * s, how, FIRST) * fault_get(a->w, 0, j);
             v = keep(v, how, WEIGHTED);
             if (a->gate.rank) {
-                float g = get(a->gate, 0, j);
+                float g = fault_get(a->gate, 0, j);
                 v = keep(v * (how & NO_TANH ? g : keep(tanhf(g), how, TANH)), how, PRODUCT);
             }
-            set(a->y, i, j, get(a->residual, i, j) + v);
+            fault_set(a->y, i, j, fault_get(a->residual, i, j) + v);
         }
     }
     return OK;
@@ -193,10 +178,10 @@ static Status scaled(const RmsNormScale *a, int how) {
     for (int64_t i = 0; i < a->x.shape[0]; i++) {
         float s = rms_of(a->x, i, a->eps);
         for (int64_t j = 0; j < a->x.shape[1]; j++) {
-            float v = keep(get(a->x, i, j) * s, how, FIRST) * get(a->w, 0, j);
+            float v = keep(fault_get(a->x, i, j) * s, how, FIRST) * fault_get(a->w, 0, j);
             v = keep(v, how, WEIGHTED);
-            if (a->scale.rank) v *= how & NO_PLUS ? get(a->scale, 0, j) : keep(1 + get(a->scale, 0, j), how, PLUS);
-            set(a->y, i, j, v);
+            if (a->scale.rank) v *= how & NO_PLUS ? fault_get(a->scale, 0, j) : keep(1 + fault_get(a->scale, 0, j), how, PLUS);
+            fault_set(a->y, i, j, v);
         }
     }
     return OK;
@@ -217,49 +202,50 @@ SCALED(scale_weighted, WEIGHTED)
 static Status qk_once(Exec *x, const void *args) {
     QkNormRopeHead a = *(const QkNormRopeHead *)args;
     a.form = RMS_ONCE;
-    return call(x, OP_qk_norm_rope_head, &a);
+    return fault_call(x, OP_qk_norm_rope_head, &a);
 }
 static Status qk_at_once(Exec *x, const void *args) { /* halves with one rounding */
     QkNormRopeHead a = *(const QkNormRopeHead *)args;
     a.rope = ROPE_HALF;
-    return call(x, OP_qk_norm_rope_head, &a);
+    return fault_call(x, OP_qk_norm_rope_head, &a);
 }
 static Status qk_pairs(Exec *x, const void *args) { /* the other pairing */
     QkNormRopeHead a = *(const QkNormRopeHead *)args;
     a.rope = a.rope == ROPE_COMPLEX ? ROPE_HALF_EAGER : ROPE_COMPLEX;
-    return call(x, OP_qk_norm_rope_head, &a);
+    return fault_call(x, OP_qk_norm_rope_head, &a);
 }
 static Status qk_eps(Exec *x, const void *args) {
     QkNormRopeHead a = *(const QkNormRopeHead *)args;
     a.eps = 1e-2f;
-    return call(x, OP_qk_norm_rope_head, &a);
+    return fault_call(x, OP_qk_norm_rope_head, &a);
 }
 static Status pads_masked(Exec *x, const void *args) { /* the last 8 rows are caption pads in context and layers */
     Attention a = *(const Attention *)args;
     a.k = tensor_slice(a.k, 0, 0, a.k.shape[0] - 8), a.v = tensor_slice(a.v, 0, 0, a.v.shape[0] - 8);
-    return call(x, OP_attention, &a);
+    return fault_call(x, OP_attention, &a);
 }
 static Status not_causal(Exec *x, const void *args) {
     AttentionEager a = *(const AttentionEager *)args;
     a.mask = MASK_NONE;
-    return call(x, OP_attention_eager, &a);
+    return fault_call(x, OP_attention_eager, &a);
 }
 static Status flash(Exec *x, const void *args) { /* scores and probabilities as SDPA keeps them */
     const AttentionEager *a = args;
-    return call(x, OP_attention, &(Attention){.o = a->o, .q = a->q, .k = a->k, .v = a->v, .scale = a->scale, .mask = a->mask});
+    return fault_call(x, OP_attention,
+                      &(Attention){.o = a->o, .q = a->q, .k = a->k, .v = a->v, .scale = a->scale, .mask = a->mask});
 }
 static Status rms_once(Exec *x, const void *args) {
     RmsNorm a = *(const RmsNorm *)args;
     a.form = RMS_ONCE;
-    return call(x, OP_rmsnorm, &a);
+    return fault_call(x, OP_rmsnorm, &a);
 }
 static Status sines_first(Exec *x, const void *args) {
     TimeEmbed a = *(const TimeEmbed *)args;
-    TRY(call(x, OP_time_embed, &a));
+    TRY(fault_call(x, OP_time_embed, &a));
     for (int64_t j = 0; j < 128; j++) {
-        float c = get(a.y, 0, j);
-        set(a.y, 0, j, get(a.y, 0, j + 128));
-        set(a.y, 0, j + 128, c);
+        float c = fault_get(a.y, 0, j);
+        fault_set(a.y, 0, j, fault_get(a.y, 0, j + 128));
+        fault_set(a.y, 0, j + 128, c);
     }
     return OK;
 }
@@ -290,13 +276,8 @@ static void faulty_ops(Bench *b) {
         F(true, "norm rounds once", rmsnorm, rms_once),
     };
 #undef F
-    ops_cpu(&truth);
     for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
-        OpId op = FAULTS[i].impl.op;
-        uint32_t epoch = b->g.ops.epoch + 1;
-        b->g.ops = truth;
-        b->g.ops.epoch = epoch;
-        b->g.ops.impl[op][0] = &FAULTS[i].impl;
+        fault_mount(&b->g, &FAULTS[i].impl);
         expect_at(measure(b, ZIMAGE_MODEL, FAULTS[i].te, true) == OK, FAULTS[i].what, b->g.error.text, 0);
         judge(b, FAULTS[i].te, true, FAULTS[i].what);
     }

@@ -123,6 +123,17 @@ Status json_read(const char *path, Json **out, Error *e) {
     return status;
 }
 
+Status json_read_in(const char *folder, const char *name, JsonReader read, void *out, Error *e) {
+    char *path = file_join(folder, name);
+    if (!path) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
+    Json *j = NULL;
+    Status s = json_read(path, &j, e);
+    if (s == OK) s = read(path, j, out, e);
+    json_free(j);
+    free(path);
+    return s;
+}
+
 void json_free(Json *j) { cJSON_Delete(j); }
 
 const Json *json_get(const Json *object, const char *key) {

@@ -177,27 +177,18 @@ static Status residual_gate_cpu(Exec *x, const void *args) {
 
 static Status modulate_cpu(Exec *x, const void *args) {
     Modulate a = *(const Modulate *)args;
-    bool shifted = a.shift.rank != 0;
     DType t = a.x.dtype;
     TRY(rows_want_float(x, OP_modulate, "x", a.x));
     TRY(rows_want_like(x, OP_modulate, "y", a.y, a.x));
     TRY(rows_want_row(x, OP_modulate, "scale", &a.scale, a.x));
-    if (shifted) TRY(rows_want_row(x, OP_modulate, "shift", &a.shift, a.x));
+    if (a.shift.rank) TRY(rows_want_row(x, OP_modulate, "shift", &a.shift, a.x));
     Walk w = rows_walk(a.y);
 #pragma omp parallel for schedule(static) if (w.parallel)
     for (int64_t i = 0; i < w.count; i++) {
-        float v[ROWS_SPAN], m[ROWS_SPAN];
+        float v[ROWS_SPAN];
         Span s = rows_span(&w, i);
         rows_load(v, &a.x, s);
-        rows_load(m, &a.scale, s);
-        for (int64_t j = 0; j < s.n; j++) m[j] += 1.0f;
-        rows_round(m, s.n, t);
-        for (int64_t j = 0; j < s.n; j++) v[j] *= m[j];
-        if (shifted) {
-            rows_round(v, s.n, t);
-            rows_load(m, &a.shift, s);
-            for (int64_t j = 0; j < s.n; j++) v[j] += m[j];
-        }
+        rows_modulate(v, &a.scale, &a.shift, s, t);
         rows_store(&a.y, s, v);
     }
     return OK;

@@ -103,31 +103,22 @@ static Status layernorm_cpu(Exec *x, const void *args) {
 
 static Status ln_modulate_cpu(Exec *x, const void *args) {
     LnModulate a = *(const LnModulate *)args;
-    bool shifted = a.shift.rank != 0;
     DType t = a.x.dtype;
     TRY(rows_want_float(x, OP_ln_modulate, "x", a.x));
     TRY(rows_want_like(x, OP_ln_modulate, "y", a.y, a.x));
     TRY(rows_want_row(x, OP_ln_modulate, "scale", &a.scale, a.x));
-    if (shifted) TRY(rows_want_row(x, OP_ln_modulate, "shift", &a.shift, a.x));
+    if (a.shift.rank) TRY(rows_want_row(x, OP_ln_modulate, "shift", &a.shift, a.x));
     Walk w = rows_walk(a.y);
 #pragma omp parallel for schedule(static) if (w.parallel)
     for (int64_t row = 0; row < w.rows; row++) {
-        float v[ROWS_SPAN], m[ROWS_SPAN];
+        float v[ROWS_SPAN];
         Stats st = row_stats(&a.x, &w, row, a.eps, true, v);
         for (int64_t first = 0; first < w.cols; first += ROWS_SPAN) {
             Span s = rows_piece(&w, row, first);
             if (w.pieces > 1) rows_load(v, &a.x, s);
             for (int64_t j = 0; j < s.n; j++) v[j] = (v[j] - st.mean) * st.rstd;
             rows_round(v, s.n, t);
-            rows_load(m, &a.scale, s);
-            for (int64_t j = 0; j < s.n; j++) m[j] += 1.0f;
-            rows_round(m, s.n, t);
-            for (int64_t j = 0; j < s.n; j++) v[j] *= m[j];
-            if (shifted) {
-                rows_round(v, s.n, t);
-                rows_load(m, &a.shift, s);
-                for (int64_t j = 0; j < s.n; j++) v[j] += m[j];
-            }
+            rows_modulate(v, &a.scale, &a.shift, s, t);
             rows_store(&a.y, s, v);
         }
     }
@@ -256,18 +247,13 @@ static Status rmsnorm_scale_cpu(Exec *x, const void *args) {
     Walk w = rows_walk(a.y);
 #pragma omp parallel for schedule(static) if (w.parallel)
     for (int64_t row = 0; row < w.rows; row++) {
-        float v[ROWS_SPAN], m[ROWS_SPAN];
+        float v[ROWS_SPAN];
         Stats st = row_stats(&a.x, &w, row, a.eps, false, v);
         for (int64_t first = 0; first < w.cols; first += ROWS_SPAN) {
             Span s = rows_piece(&w, row, first);
             if (w.pieces > 1) rows_load(v, &a.x, s);
             rms_twice(v, &st, &a.w, s, t);
-            if (scaled) {
-                rows_load(m, &a.scale, s);
-                for (int64_t j = 0; j < s.n; j++) m[j] += 1.0f;
-                rows_round(m, s.n, t);
-                for (int64_t j = 0; j < s.n; j++) v[j] *= m[j];
-            }
+            if (scaled) rows_modulate(v, &a.scale, &(Tensor){0}, s, t);
             rows_store(&a.y, s, v);
         }
     }

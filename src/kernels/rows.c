@@ -92,6 +92,18 @@ void rows_round(float *v, int64_t n, DType t) {
         for (int64_t j = 0; j < n; j++) v[j] = bf16_round(v[j]);
 }
 
+void rows_modulate(float *v, const Tensor *scale, const Tensor *shift, Span s, DType t) {
+    float m[ROWS_SPAN];
+    rows_load(m, scale, s);
+    for (int64_t j = 0; j < s.n; j++) m[j] += 1.0f;
+    rows_round(m, s.n, t);
+    for (int64_t j = 0; j < s.n; j++) v[j] *= m[j];
+    rows_round(v, s.n, t);
+    if (!shift->rank) return;
+    rows_load(m, shift, s);
+    for (int64_t j = 0; j < s.n; j++) v[j] += m[j];
+}
+
 Status rows_want_float(Exec *x, OpId op, const char *arg, Tensor t) {
     if (t.dtype == F32 || t.dtype == BF16) return OK;
     return fail(x->error, ERR_MODEL, "%s: %s is %s, expected F32 or BF16", ops_info(op)->name, arg,

@@ -48,6 +48,8 @@ void *rows_at(const Tensor *t, int64_t row, int64_t first);
 void rows_load(float *to, const Tensor *t, Span s);
 void rows_store(const Tensor *t, Span s, const float *from); /* F32 as is, BF16 and F16 to nearest even */
 void rows_round(float *v, int64_t n, DType t);               /* r(...) of the contracts: in place */
+/* adaLN: v = r(v * r(1 + scale)), then v + shift unless that is absent (rank 0); t: the dtype that rounds. */
+void rows_modulate(float *v, const Tensor *scale, const Tensor *shift, Span s, DType t);
 
 /* Refusals, naming op and argument. */
 Status rows_want_float(Exec *x, OpId op, const char *arg, Tensor t);              /* F32 or BF16 */

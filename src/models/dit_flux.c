@@ -2,7 +2,6 @@
  * image are slices of it and nothing is ever concatenated. */
 #include "models/dit_flux.h"
 
-#include "core/file.h"
 #include "core/json.h"
 #include "residency.h"
 
@@ -14,9 +13,8 @@ static const float EPS = 1e-6f; /* hard-coded in the class for all its norms */
 
 /* --- config and weights --- */
 
-static Status read_config(const char *path, FluxConfig *c, Error *e) {
-    Json *j;
-    TRY(json_read(path, &j, e));
+static Status read_config(const char *path, const Json *j, void *out, Error *e) {
+    FluxConfig *c = out;
     *c = (FluxConfig){.in_channels = 64, .layers = 19, .single_layers = 38, .head_dim = 128, .heads = 24,
                       .text_dim = 4096, .pooled_dim = 768, .axes = {16, 56, 56}}; /* the class defaults */
     int64_t patch = 1;
@@ -40,17 +38,12 @@ static Status read_config(const char *path, FluxConfig *c, Error *e) {
     if (s == OK && c->out_channels != c->in_channels)
         s = fail(e, ERR_MODEL, "%s: in_channels %lld with out_channels %lld is a FLUX.1 Fill or Control model; ditto "
                  "renders FLUX.1 text-to-image", path, (long long)c->in_channels, (long long)c->out_channels);
-    json_free(j);
     return s;
 }
 
 Status dit_flux_open(const char *folder, FluxDit *out, Error *e) {
     *out = (FluxDit){0};
-    char *path = file_join(folder, "config.json");
-    if (!path) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
-    Status s = read_config(path, &out->c, e);
-    free(path);
-    TRY(s);
+    TRY(json_read_in(folder, "config.json", read_config, &out->c, e));
     out->d = out->c.heads * out->c.head_dim;
     out->block = calloc((size_t)out->c.layers, sizeof *out->block);
     out->single = calloc((size_t)out->c.single_layers, sizeof *out->single);

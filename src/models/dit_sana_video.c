@@ -46,9 +46,8 @@ static Status check_fixed(const Json *j, const char *path, const SanaVideoConfig
     return OK;
 }
 
-static Status read_config(const char *path, SanaVideoConfig *c, Error *e) {
-    Json *j;
-    TRY(json_read(path, &j, e));
+static Status read_config(const char *path, const Json *j, void *out, Error *e) {
+    SanaVideoConfig *c = out;
     *c = (SanaVideoConfig){.channels = 16, .heads = 20, .head_dim = 112, .layers = 20, .cross_heads = 20,
                            .cross_head_dim = 112, .text_dim = 2304, .patch = 2, .positions = 1024, .sample = 30,
                            .mlp_ratio = 2.5, .eps = 1e-6}; /* the class defaults */
@@ -75,17 +74,12 @@ static Status read_config(const char *path, SanaVideoConfig *c, Error *e) {
                  (long long)c->head_dim);
     if (s == OK && !(c->mlp_ratio > 0 && c->mlp_ratio < 1024))
         s = fail(e, ERR_MODEL, "%s: mlp_ratio: found %g, expected a number above 0", path, c->mlp_ratio);
-    json_free(j);
     return s;
 }
 
 Status dit_sana_video_open(const char *folder, SanaVideoDit *out, Error *e) {
     *out = (SanaVideoDit){0};
-    char *path = file_join(folder, "config.json");
-    if (!path) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
-    Status s = read_config(path, &out->c, e);
-    free(path);
-    TRY(s);
+    TRY(json_read_in(folder, "config.json", read_config, &out->c, e));
     out->d = out->c.heads * out->c.head_dim;
     out->ffn = (int64_t)(out->c.mlp_ratio * (double)out->d);
     if (out->ffn < 1) return fail(e, ERR_MODEL, "%s: mlp_ratio %g leaves no channels", folder, out->c.mlp_ratio);

@@ -3,7 +3,6 @@
  * casts and patchifies. */
 #include "models/dit_zimage.h"
 
-#include "core/file.h"
 #include "core/json.h"
 #include "residency.h"
 
@@ -49,9 +48,8 @@ static Status check_axes(const char *path, const ZimageConfig *c, int axes, int 
     return OK;
 }
 
-static Status read_config(const char *path, ZimageConfig *c, Error *e) {
-    Json *j;
-    TRY(json_read(path, &j, e));
+static Status read_config(const char *path, const Json *j, void *out, Error *e) {
+    ZimageConfig *c = out;
     *c = (ZimageConfig){.channels = 16, .dim = 3840, .layers = 30, .refiners = 2, .heads = 30, .text_dim = 2560,
                         .axes = {32, 48, 48}, .lens = {1024, 512, 512}, .eps = 1e-5, .theta = 256,
                         .t_scale = 1000}; /* the class defaults */
@@ -68,17 +66,12 @@ static Status read_config(const char *path, ZimageConfig *c, Error *e) {
     if (s == OK) s = json_double(j, "t_scale", &c->t_scale, path, e);
     if (s == OK) s = check_fixed(j, path, c, e);
     if (s == OK) s = check_axes(path, c, axes, lens, e);
-    json_free(j);
     return s;
 }
 
 Status dit_zimage_open(const char *folder, ZimageDit *out, Error *e) {
     *out = (ZimageDit){0};
-    char *path = file_join(folder, "config.json");
-    if (!path) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
-    Status s = read_config(path, &out->c, e);
-    free(path);
-    TRY(s);
+    TRY(json_read_in(folder, "config.json", read_config, &out->c, e));
     out->ffn = (int64_t)((double)out->c.dim / 3 * 8);
     out->adaln = out->c.dim < ADALN_MAX ? out->c.dim : ADALN_MAX;
     out->context = calloc((size_t)out->c.refiners, sizeof *out->context);

@@ -52,17 +52,12 @@ static void sana_video_close(Model *m) {
     free(z);
 }
 
-static Status open_scheduler(SanaVideo *z, const char *folder, Error *e) {
-    char path[4096];
+static Status read_scheduler(const char *path, const Json *j, void *out, Error *e) {
+    SanaVideo *z = out;
     const char *name = NULL;
-    Json *j;
-    snprintf(path, sizeof path, "%s/scheduler/scheduler_config.json", folder);
-    TRY(json_read(path, &j, e));
-    Status s = json_string(j, "_class_name", &name, path, e);
-    z->euler = s == OK && name && !strcmp(name, "FlowMatchEulerDiscreteScheduler");
-    if (s == OK) s = z->euler ? sched_config_parse(j, path, &z->sched, e) : sched_dpm_config_parse(j, path, &z->dpm, e);
-    json_free(j);
-    return s;
+    TRY(json_string(j, "_class_name", &name, path, e));
+    z->euler = name && !strcmp(name, "FlowMatchEulerDiscreteScheduler");
+    return z->euler ? sched_config_parse(j, path, &z->sched, e) : sched_dpm_config_parse(j, path, &z->dpm, e);
 }
 
 static Status open_parts(SanaVideo *z, const char *folder, Error *e) {
@@ -101,7 +96,8 @@ static Status open_all(SanaVideo *z, const char *folder, const Json *index, Erro
     };
     char path[4096];
     TRY(model_check_classes(folder, index, CLASSES, sizeof CLASSES / sizeof *CLASSES, e));
-    TRY(open_scheduler(z, folder, e));
+    snprintf(path, sizeof path, "%s/scheduler", folder);
+    TRY(json_read_in(path, "scheduler_config.json", read_scheduler, z, e));
     TRY(open_parts(z, folder, e));
     const struct { const char *what; int64_t a, b; } fits[] = {
         {"transformer caption_channels / text_encoder hidden_size", z->dit.c.text_dim, z->te.c.hidden},

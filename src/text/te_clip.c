@@ -1,16 +1,14 @@
 /* te_clip.c - see te_clip.h. */
 #include "text/te_clip.h"
 
-#include "core/file.h"
 #include "core/json.h"
 #include "residency.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-static Status read_config(const char *path, ClipConfig *c, Error *e) {
-    Json *j;
-    TRY(json_read(path, &j, e));
+static Status read_config(const char *path, const Json *j, void *out, Error *e) {
+    ClipConfig *c = out;
     *c = (ClipConfig){.hidden = 512, .ffn = 2048, .layers = 12, .heads = 8, .positions = 77, .vocab = 49408,
                       .eos_id = 49407, .eps = 1e-5}; /* CLIPTextConfig's defaults */
     const char *act = "quick_gelu";
@@ -30,17 +28,12 @@ static Status read_config(const char *path, ClipConfig *c, Error *e) {
         else if (!strcmp(act, "gelu")) c->act = ACT_GELU_ERF;
         else s = fail(e, ERR_MODEL, "%s: hidden_act: found \"%s\", expected quick_gelu or gelu", path, act);
     }
-    json_free(j);
     return s;
 }
 
 Status te_clip_open(const char *folder, Clip *out, Error *e) {
     *out = (Clip){0};
-    char *path = file_join(folder, "config.json");
-    if (!path) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
-    Status s = read_config(path, &out->c, e);
-    free(path);
-    TRY(s);
+    TRY(json_read_in(folder, "config.json", read_config, &out->c, e));
     out->layer = calloc((size_t)out->c.layers, sizeof *out->layer);
     return out->layer ? OK : fail(e, ERR_MEMORY, "%s: out of memory", folder);
 }

@@ -1,7 +1,6 @@
 /* te_gemma2.c - see te_gemma2.h. */
 #include "text/te_gemma2.h"
 
-#include "core/file.h"
 #include "core/json.h"
 #include "residency.h"
 #include "text/te_decoder.h"
@@ -59,23 +58,16 @@ static Status read_layers(const char *path, const Json *j, Gemma2 *g, Error *e) 
     return OK;
 }
 
-static Status read_all(const char *path, Gemma2 *g, Error *e) {
-    Json *j;
-    TRY(json_read(path, &j, e));
-    Status s = read_config(path, j, &g->c, e);
-    if (s == OK && !(g->layer = calloc((size_t)g->c.layers, sizeof *g->layer)))
-        s = fail(e, ERR_MEMORY, "%s: out of memory", path);
-    if (s == OK) s = read_layers(path, j, g, e);
-    json_free(j);
-    return s;
+static Status read_all(const char *path, const Json *j, void *out, Error *e) {
+    Gemma2 *g = out;
+    TRY(read_config(path, j, &g->c, e));
+    g->layer = calloc((size_t)g->c.layers, sizeof *g->layer);
+    return g->layer ? read_layers(path, j, g, e) : fail(e, ERR_MEMORY, "%s: out of memory", path);
 }
 
 Status te_gemma2_open(const char *folder, Gemma2 *out, Error *e) {
     *out = (Gemma2){0};
-    char *path = file_join(folder, "config.json");
-    if (!path) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
-    Status s = read_all(path, out, e);
-    free(path);
+    Status s = json_read_in(folder, "config.json", read_all, out, e);
     if (s != OK) te_gemma2_close(out);
     return s;
 }

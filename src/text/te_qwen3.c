@@ -1,7 +1,6 @@
 /* te_qwen3.c - see te_qwen3.h. */
 #include "text/te_qwen3.h"
 
-#include "core/file.h"
 #include "core/json.h"
 #include "residency.h"
 #include "text/te_decoder.h"
@@ -9,9 +8,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-static Status read_config(const char *path, Qwen3Config *c, Error *e) {
-    Json *j;
-    TRY(json_read(path, &j, e));
+static Status read_config(const char *path, const Json *j, void *out, Error *e) {
+    Qwen3Config *c = out;
     *c = (Qwen3Config){.hidden = 4096, .ffn = 22016, .layers = 32, .heads = 32, .kv_heads = 32, .head = 128,
                        .vocab = 151936, .positions = 32768, .eps = 1e-6, .theta = 10000}; /* Qwen3Config's defaults */
     const JsonSize sizes[] = {
@@ -33,17 +31,12 @@ static Status read_config(const char *path, Qwen3Config *c, Error *e) {
         s = fail(e, ERR_MODEL, "%s: expected num_attention_heads %lld a multiple of num_key_value_heads %lld, an even "
                  "head_dim (%lld) and at least 2 layers", path, (long long)c->heads, (long long)c->kv_heads,
                  (long long)c->head);
-    json_free(j);
     return s;
 }
 
 Status te_qwen3_open(const char *folder, Qwen3 *out, Error *e) {
     *out = (Qwen3){0};
-    char *path = file_join(folder, "config.json");
-    if (!path) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
-    Status s = read_config(path, &out->c, e);
-    free(path);
-    TRY(s);
+    TRY(json_read_in(folder, "config.json", read_config, &out->c, e));
     out->run = out->c.layers - 1;
     out->layer = calloc((size_t)out->run, sizeof *out->layer);
     return out->layer ? OK : fail(e, ERR_MEMORY, "%s: out of memory", folder);

@@ -1,7 +1,6 @@
 /* te_t5.c - see te_t5.h. */
 #include "text/te_t5.h"
 
-#include "core/file.h"
 #include "core/json.h"
 #include "residency.h"
 
@@ -24,9 +23,8 @@ static Status read_act(const Json *j, const char *path, T5Config *c, Error *e) {
     return OK;
 }
 
-static Status read_config(const char *path, T5Config *c, Error *e) {
-    Json *j;
-    TRY(json_read(path, &j, e));
+static Status read_config(const char *path, const Json *j, void *out, Error *e) {
+    T5Config *c = out;
     *c = (T5Config){.model = 512, .kv = 64, .heads = 8, .ffn = 2048, .layers = 6, .vocab = 32128, .buckets = 32,
                     .max_distance = 128, .eps = 1e-6}; /* T5Config's defaults */
     const JsonSize sizes[] = {
@@ -37,17 +35,12 @@ static Status read_config(const char *path, T5Config *c, Error *e) {
     Status s = json_sizes(j, sizes, sizeof sizes / sizeof *sizes, path, e);
     if (s == OK) s = json_double(j, "layer_norm_epsilon", &c->eps, path, e);
     if (s == OK) s = read_act(j, path, c, e);
-    json_free(j);
     return s;
 }
 
 Status te_t5_open(const char *folder, T5 *out, Error *e) {
     *out = (T5){0};
-    char *path = file_join(folder, "config.json");
-    if (!path) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
-    Status s = read_config(path, &out->c, e);
-    free(path);
-    TRY(s);
+    TRY(json_read_in(folder, "config.json", read_config, &out->c, e));
     out->block = calloc((size_t)out->c.layers, sizeof *out->block);
     return out->block ? OK : fail(e, ERR_MEMORY, "%s: out of memory", folder);
 }

@@ -1,7 +1,6 @@
 /* vae_kl.c - see vae_kl.h. */
 #include "vae/vae_kl.h"
 
-#include "core/file.h"
 #include "core/json.h"
 #include "residency.h"
 
@@ -9,9 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static Status read_config(const char *path, VaeKlConfig *c, Error *e) {
-    Json *j;
-    TRY(json_read(path, &j, e));
+static Status read_config(const char *path, const Json *j, void *out, Error *e) {
+    VaeKlConfig *c = out;
     *c = (VaeKlConfig){.latent = 4, .channels = {64}, .layers = 1, .groups = 32, .out = 3, .in = 3, .levels = 1,
                        .scaling = 0.18215, .mid_attention = true, .post_quant = true, .quant = true}; /* the class defaults */
     const JsonSize sizes[] = {{"latent_channels", &c->latent}, {"layers_per_block", &c->layers},
@@ -38,17 +36,12 @@ static Status read_config(const char *path, VaeKlConfig *c, Error *e) {
                  (long long)c->out, act);
     if (s == OK && !(isfinite(c->scaling) && c->scaling != 0 && isfinite(c->shift)))
         s = fail(e, ERR_MODEL, "%s: scaling_factor and shift_factor must be finite, scaling_factor not 0", path);
-    json_free(j);
     return s;
 }
 
 Status vae_kl_open(const char *folder, VaeKl *out, Error *e) {
     *out = (VaeKl){0};
-    char *path = file_join(folder, "config.json");
-    if (!path) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
-    Status s = read_config(path, &out->c, e);
-    free(path);
-    return s;
+    return json_read_in(folder, "config.json", read_config, &out->c, e);
 }
 
 int64_t vae_kl_scale(const VaeKl *v) { return (int64_t)1 << (v->c.levels - 1); }

@@ -69,23 +69,16 @@ static Status read_values(const Json *j, VaeWanConfig *c, const char *path, Erro
     return check_config(c, means, stds, temporal, path, e);
 }
 
-static Status read_config(const char *path, VaeWanConfig *c, Error *e) {
-    Json *j;
-    TRY(json_read(path, &j, e));
+static Status read_config(const char *path, const Json *j, void *out, Error *e) {
+    VaeWanConfig *c = out;
     *c = (VaeWanConfig){.base = 96, .latent = DEFAULT_LATENT, .mult = {1, 2, 4, 4}, .resnets = 2, .in = 3, .out = 3,
                         .levels = 4, .temporal = {false, true, true}}; /* the class defaults, as published */
-    Status s = read_values(j, c, path, e);
-    json_free(j);
-    return s;
+    return read_values(j, c, path, e);
 }
 
 Status vae_wan_open(const char *folder, VaeWan *out, Error *e) {
     *out = (VaeWan){0};
-    char *path = file_join(folder, "config.json");
-    if (!path) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
-    Status s = read_config(path, &out->c, e);
-    free(path);
-    return s;
+    return json_read_in(folder, "config.json", read_config, &out->c, e);
 }
 
 int64_t vae_wan_scale(const VaeWanConfig *c) { return (int64_t)1 << (c->levels - 1); }
