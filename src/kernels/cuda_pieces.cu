@@ -1,7 +1,7 @@
 /* cuda_pieces.cu - see cuda_pieces.h.
  *
  * Rows of the eager softmax follow PyTorch's order: one warp a row, lane l holds elements l, l + 32, ...; the lane sums
- * serially, then a butterfly with 16, 8, 4, 2, 1. Rows of more than 1,024 elements take a block of 1,024 threads in the same
+ * serially, then a butterfly with 16, 8, 4, 2, 1. Rows of more than 2,048 elements take a block of 1,024 threads in the same
  * way, thread t with elements t, t + 1024, ..., and the warps' sums meet in such a butterfly too. Easy to get wrong: a row is read three times and written in the last pass only, each element
  * by the lane that read it, so writing over the scores is safe. */
 #include "kernels/cuda_pieces.h"
@@ -14,7 +14,7 @@ using rows::widen;
 namespace {
 
 constexpr int WARP = 32, WARPS = 4, THREADS = 256;
-constexpr int LONG_THREADS = 1024, WARP_MOST = 1024; /* of the eager softmax */
+constexpr int LONG_THREADS = 1024, WARP_MOST = 2048; /* of the eager softmax */
 constexpr int ROW_THREADS = 512, ROW_MOST = 8; /* rows of up to 512 * 8 * 4 scores stay in registers */
 
 unsigned blocks_for(int64_t n, int64_t per_block) { return (unsigned)((n + per_block - 1) / per_block); }
