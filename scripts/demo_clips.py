@@ -5,6 +5,8 @@ code = ((direction * 2 + size) * 8 + colour) * 3 + shape. Words, colours and sha
 phrasing; the numbers below are repeated in tests/score_clip.c.
 """
 
+import functools
+
 import numpy as np
 
 import demo_scenes as d
@@ -94,6 +96,14 @@ def test_prompts(count=100):
 
 # --- clips ------------------------------------------------------------------------------------------------
 
+@functools.cache
+def _numbers(values, dev):
+    """A table on the device, copied there once: copies wait for it, and cannot be captured."""
+    import torch
+
+    return torch.tensor(values, dtype=torch.float32, device=dev)
+
+
 def render(background, codes, generator=None, fixed=None):
     """Clips on the device of `codes`. background, codes [N] integer tensors -> f32 [N, 17, 64, 64, 3] in -1..1.
     fixed: [N, 4] numbers in 0..1 for (radius, travel, along, across) instead of drawn ones."""
@@ -102,7 +112,7 @@ def render(background, codes, generator=None, fixed=None):
     dev, n = codes.device, codes.shape[0]
     u = torch.rand(n, 4, device=dev, generator=generator) if fixed is None else fixed
     direction, size, colour, shape = d.decode(codes.long())
-    t = lambda x: torch.tensor(x, dtype=torch.float32, device=dev)
+    t = lambda x: _numbers(tuple(x), dev)
     r = t(RADII)[size]
     r = r[:, 0] + u[:, 0] * (r[:, 1] - r[:, 0])
     travel = TRAVEL[0] + u[:, 1] * (TRAVEL[1] - TRAVEL[0])

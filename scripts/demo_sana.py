@@ -162,7 +162,7 @@ def matrices(dit):
 def patches(z):
     """Latents [B, C, T, Y, X] -> [B, T, Y/2 * X/2, C * 4], the channel slowest."""
     b, c, t, y, x = z.shape
-    return z.view(b, c, t, y // 2, 2, x // 2, 2).permute(0, 2, 3, 5, 1, 4, 6).reshape(b, t, y * x // 4, c * 4)
+    return z.reshape(b, c, t, y // 2, 2, x // 2, 2).permute(0, 2, 3, 5, 1, 4, 6).reshape(b, t, y * x // 4, c * 4)
 
 
 def unpatches(p, y, x):
@@ -308,7 +308,8 @@ def up(m, x):
     if m.mode == "upsample3d":
         doubled = causal(m.time_conv, x[:, 1:]).unflatten(-1, (2, -1)).permute(0, 1, 4, 2, 3, 5).flatten(1, 2)
         x = torch.cat([x[:, :1], doubled.to(x.dtype)], 1)
-    x = x.repeat_interleave(2, 2, output_size=2 * x.shape[2]).repeat_interleave(2, 3, output_size=2 * x.shape[3])
+    b, t, h, w, c = x.shape
+    x = x[:, :, :, None, :, None].expand(b, t, h, 2, w, 2, c).reshape(b, t, 2 * h, 2 * w, c)
     return pictures(x, m.resample[1].weight, m.resample[1].bias, padding=1)
 
 

@@ -1,8 +1,8 @@
 """train_demo_sana.py - trains the demo checkpoint in SANA-Video's shape from nothing on one GPU and exports it.
 
 usage:  train_demo_sana.py tokenizer --source GEMMA2_DIR --tokenizer DIR     cut from the published one
-        train_demo_sana.py vae    --tokenizer DIR --work DIR --vae-seconds 70
-        train_demo_sana.py dit    --tokenizer DIR --work DIR --dit-seconds 100   goes on from WORK/net.pt where that exists
+        train_demo_sana.py vae    --tokenizer DIR --work DIR --vae-seconds 65
+        train_demo_sana.py dit    --tokenizer DIR --work DIR --dit-seconds 95   goes on from WORK/net.pt where that exists
         train_demo_sana.py finish --tokenizer DIR --work DIR                 WORK/demo-sana-video, scored by diffusers
         train_demo_sana.py all    ...                                        vae, dit, finish in one process
 
@@ -15,6 +15,7 @@ Easy to get wrong: the empty caption is the negative prompt as the pipeline enco
 import argparse
 import copy
 import json
+import multiprocessing
 import os
 import random
 import time
@@ -40,14 +41,15 @@ def arguments():
     p.add_argument("--source", help="folder of the published Gemma-2 tokenizer")
     p.add_argument("--tokenizer", required=True)
     p.add_argument("--work")
-    p.add_argument("--vae-seconds", type=float, default=70)
-    p.add_argument("--encode-seconds", type=float, default=12, help="of the next, at most")
-    p.add_argument("--dit-seconds", type=float, default=100)
+    p.add_argument("--vae-seconds", type=float, default=65)
+    p.add_argument("--encode-seconds", type=float, default=8, help="of the next, at most")
+    p.add_argument("--dit-seconds", type=float, default=95)
+    p.add_argument("--until", type=float, help="instead: seconds from the start of the program at which dit ends")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--clips", type=int, default=clips.TRAIN_COUNT)
     p.add_argument("--captions", type=int, default=24, help="for every object on every background")
-    p.add_argument("--batch", type=int, default=256)
-    p.add_argument("--vae-batch", type=int, default=8)
+    p.add_argument("--batch", type=int, default=512)
+    p.add_argument("--vae-batch", type=int, default=16)
     p.add_argument("--vae-lr", type=float, default=2e-3)
     p.add_argument("--lr", type=float, default=2e-3)
     p.add_argument("--test-prompts", type=int, default=100)
@@ -63,7 +65,9 @@ def stage_options(a, stage, seconds, lr):
 
 
 def tally(videos, test):
-    got = [demo_score.score_clip(v, b, c, bare) for v, (b, c, bare, _) in zip(videos, test)]
+    jobs = [(v, b, c, bare) for v, (b, c, bare, _) in zip(videos, test)]
+    with multiprocessing.get_context("fork").Pool(min(12, os.cpu_count())) as pool:  # they touch no GPU
+        got = pool.starmap(demo_score.score_clip, jobs)
     return sum(g is None for g in got), {k: got.count(k) for k in sorted({g for g in got if g})}
 
 
@@ -109,10 +113,10 @@ def stage_vae(a, dev, test):
     opt = Optimiser([], params)
     grads = [p.grad for p in params]
 
-    def forward(b, c, u):
+    def forward(b, c):
         """A tenth of the latents' spread goes in as noise: the decoder must forgive what the transformer gets wrong."""
         torch._foreach_zero_(grads)
-        x = clips.render(b, c, fixed=u)
+        x = clips.render(b, c)
         with demo.amp(dev):
             mean, logvar = models.vae_encode(vae, x)
             z = mean + torch.exp(0.5 * logvar) * torch.randn_like(mean)
@@ -124,7 +128,7 @@ def stage_vae(a, dev, test):
 
     def draw():
         i = torch.randint(len(codes), (a.vae_batch,), device=dev)
-        return background[i], codes[i], torch.rand(a.vae_batch, 4, device=dev)
+        return background[i], codes[i]
 
     step = Graphed(forward, draw(), say=say)
     say("vae step ready")
@@ -171,17 +175,19 @@ def caption_table(a, te, dev):
 def cached(a, dev, vae, background, codes, n=64):
     """Patches of clips [N, T, P, 64], as many as the time allows."""
     mean, std = spread(vae, dev)
-    encode = Graphed(lambda b, c, u: models.patches(
-        ((models.vae_encode(vae, clips.render(b, c, fixed=u))[0] - mean) / std).permute(0, 4, 1, 2, 3)).bfloat16(),
-        [background[:n], codes[:n], torch.rand(len(codes[:n]), 4, device=dev)], say=say)
+
+    def encode(b, c):
+        z = (latents(dev, vae, b, c) - mean) / std
+        return models.patches(z.permute(0, 4, 1, 2, 3)).bfloat16()
+
+    step = Graphed(encode, [background[:n], codes[:n]], say=say)
     out, end = [], time.time() + a.encode_seconds
-    with torch.no_grad(), demo.amp(dev):
-        for i in range(0, len(codes) - n + 1, n):
-            out.append(encode(background[i:i + n], codes[i:i + n], torch.rand(n, 4, device=dev)).clone())
-            if i % (16 * n) == 0:
-                torch.cuda.synchronize() if dev.type == "cuda" else None
-                if time.time() > end:
-                    break
+    for i in range(0, len(codes) - n + 1, n):
+        out.append(step(background[i:i + n], codes[i:i + n]).clone())
+        if i % (16 * n) == 0:
+            float(out[-1][0, 0, 0, 0])  # waits for the device
+            if time.time() > end:
+                break
     out = torch.cat(out)
     say(f"{len(out)} clips cached, mean and spread", float(out.float().mean()), float(out.float().std()))
     return out
@@ -196,8 +202,10 @@ def build_net(a):
     return dit
 
 
-def text_encoder(a):
-    return models.build_text(models.tokenizer(a.tokenizer).get_vocab_size())
+def text_encoder(a, dev="cpu"):
+    """In bf16 on a GPU, as the pipeline runs it there; its weights are bf16's anyway."""
+    te = models.build_text(models.tokenizer(a.tokenizer).get_vocab_size())
+    return te.to(dev, torch.bfloat16 if str(dev) == "cuda" else torch.float32)
 
 
 @torch.no_grad()
@@ -226,7 +234,7 @@ def sample(a, dit, vae, te, test, scale, dev):
 
 
 def stage_dit(a, dev, test):
-    te, vae = text_encoder(a).to(dev), load_vae(a, dev)
+    te, vae = text_encoder(a, dev), load_vae(a, dev)
     background, codes = table(a, dev)
     texts, used, blank = caption_table(a, te, dev)
     x0 = cached(a, dev, vae, background, codes)
@@ -263,7 +271,8 @@ def stage_dit(a, dev, test):
 
     step = Graphed(forward, draw(), say=say)
     say("dit step ready")
-    demo.run_steps(stage_options(a, "dit", a.dit_seconds, a.lr), lambda n: step(*draw()), opt, params, averaged,
+    seconds = a.until - (time.time() - demo.START) if a.until else a.dit_seconds
+    demo.run_steps(stage_options(a, "dit", seconds, a.lr), lambda n: step(*draw()), opt, params, averaged,
                    lambda: demo.save(ema.state_dict(), os.path.join(a.work, "net.pt")),
                    lambda: tally(sample(a, ema, vae, te, test, a.scales[0], dev), test))
 
