@@ -255,10 +255,22 @@ def sample(a, net, vae, texts, length, dev, seed):
         return to_u8(vae.decode(z).sample)
 
 
+def undo(opt):
+    """What an optimiser's warm-up runs must give back."""
+    return opt.all + opt.m + opt.v + [b for _, b in opt.groups]
+
+
+def advance(opt, opt_step, params, averaged, lr, part, step):
+    """After a loss left its gradients: an optimiser's step at `part` of the time, and the averages."""
+    opt.set_lr(lr * min(1, (step + 1) / 200) * cosine(part))
+    opt_step()
+    torch._foreach_lerp_(averaged, [p.detach() for p in params], 1 - min(0.999, (2 + step) / (11 + step)))
+
+
 def run_steps(a, next_loss, opt, params, averaged, keep, look):
     """Trains by the clock: next_loss(step) leaves gradients and gives the loss; params are averaged into `averaged`; keep()
     writes what there is; look() judges it: what is right, what is wrong, every --look-every seconds."""
-    opt_graph = Graphed(opt.step, [], undo=opt.all + opt.m + opt.v + [b for _, b in opt.groups], say=say)
+    opt_graph = Graphed(opt.step, [], undo=undo(opt), say=say)
     begin, step, told, looked = time.time(), 0, time.time(), time.time()
     total = max(1e-3, START + a.seconds - begin)
     since, loss_sum = 0, torch.zeros((), device=params[0].device)
@@ -267,10 +279,8 @@ def run_steps(a, next_loss, opt, params, averaged, keep, look):
         if part >= 1:
             break
         loss_sum += next_loss(step)
-        opt.set_lr(a.lr * min(1, (step + 1) / 200) * cosine(part))
-        opt_graph()
+        advance(opt, opt_graph, params, averaged, a.lr, part, step)
         step += 1
-        torch._foreach_lerp_(averaged, [p.detach() for p in params], 1 - min(0.999, (1 + step) / (10 + step)))
         since += 1
         if step % 25 == 0 and (time.time() - told > 20 or step == 100):
             mean = (loss_sum / since).item()

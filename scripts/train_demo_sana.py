@@ -51,6 +51,8 @@ def arguments():
     p.add_argument("--batch", type=int, default=512)
     p.add_argument("--vae-batch", type=int, default=16)
     p.add_argument("--vae-lr", type=float, default=2e-3)
+    p.add_argument("--vae-focus", type=float, default=4, help="how much more than the rest the object counts")
+    p.add_argument("--decoder-batch", type=int, default=8, help="of the decoder, which trains on beside dit; 0: it does not")
     p.add_argument("--lr", type=float, default=2e-3)
     p.add_argument("--test-prompts", type=int, default=100)
     p.add_argument("--look-every", type=float, default=1e9, help="seconds between scorings while training")
@@ -84,10 +86,10 @@ def table(a, dev):
 
 # --- autoencoder ---
 
-def load_vae(a, dev):
+def load_vae(a, dev, name="vae"):
     values = json.load(open(os.path.join(a.work, "vae.json")))
     vae = models.build_vae(**values)
-    vae.load_state_dict(torch.load(os.path.join(a.work, "vae.pt"), map_location="cpu"))
+    vae.load_state_dict(torch.load(os.path.join(a.work, name + ".pt"), map_location="cpu"))
     return vae.to(dev).eval()
 
 
@@ -105,46 +107,75 @@ def judge_vae(dev, vae, test, n=20):
             *tally(np.concatenate(right), test))
 
 
+def split(params):
+    """Filters with eight rows and columns or more, for Muon; the other parameters."""
+    filters = [p for p in params if p.ndim >= 4 and min(p.flatten(1).shape) >= 8]
+    chosen = {id(p) for p in filters}
+    return filters, [p for p in params if id(p) not in chosen]
+
+
+class VaeTraining:
+    """Steps of the autoencoder, or of its decoder alone on the frozen encoder, with averaged weights."""
+
+    def __init__(self, a, dev, vae, background, codes, batch, frozen):
+        self.vae, self.ema, self.lr, self.steps = vae, copy.deepcopy(vae).requires_grad_(False), a.vae_lr, 0
+        trained = ("decoder.", "post_quant_conv.") if frozen else ("",)
+        names = [n for n, p in vae.named_parameters() if n.startswith(trained)]
+        self.params, self.averaged = ([dict(m.named_parameters())[n] for n in names] for m in (vae, self.ema))
+        vae.requires_grad_(False)
+        for p in self.params:
+            p.requires_grad_(True)
+        self.opt = Optimiser(*split(self.params))
+        grads = [p.grad for p in self.params]
+
+        def forward(b, c):
+            """A tenth of the latents' spread goes in as noise: the decoder must forgive what the transformer gets wrong. The
+            object and its rim count more than the rest of a frame."""
+            torch._foreach_zero_(grads)
+            x = clips.render(b, c)
+            rim = F.max_pool2d(((x - x[:, :, :1, :1]).abs().amax(-1) > 0).float(), 5, 1, 2)
+            weight = (1 + a.vae_focus * rim)[..., None]
+            with demo.amp(dev):
+                mean, logvar = models.vae_encode(vae, x)
+                z = mean + torch.exp(0.5 * logvar) * torch.randn_like(mean)
+                z = z + torch.randn_like(z) * (0.1 * z.detach().std())
+                diff = models.vae_decode(vae, z) - x
+            loss = (weight * (diff.abs() + 2 * diff ** 2)).mean() / weight.mean()
+            loss = loss + 1e-4 * (mean ** 2 + logvar.exp() - 1 - logvar).mean()
+            loss.backward()
+            return loss.detach()
+
+        def draw():
+            i = torch.randint(len(codes), (batch,), device=dev)
+            return background[i], codes[i]
+
+        graphed = Graphed(forward, draw(), say=say)
+        self.next_loss = lambda step: graphed(*draw())
+        self.step = Graphed(self.opt.step, [], undo=demo.undo(self.opt), say=say) if frozen else None
+        say("vae step ready")
+
+    def __call__(self, part):
+        """One whole step at `part` of the time; run_steps() does the same itself."""
+        self.next_loss(0)
+        demo.advance(self.opt, self.step, self.params, self.averaged, self.lr, part, self.steps)
+        self.steps += 1
+
+
 def stage_vae(a, dev, test):
     background, codes = table(a, dev)
-    vae = models.build_vae().to(dev)
-    ema = copy.deepcopy(vae).requires_grad_(False)
-    params, averaged = list(vae.parameters()), list(ema.parameters())
-    opt = Optimiser([], params)
-    grads = [p.grad for p in params]
-
-    def forward(b, c):
-        """A tenth of the latents' spread goes in as noise: the decoder must forgive what the transformer gets wrong."""
-        torch._foreach_zero_(grads)
-        x = clips.render(b, c)
-        with demo.amp(dev):
-            mean, logvar = models.vae_encode(vae, x)
-            z = mean + torch.exp(0.5 * logvar) * torch.randn_like(mean)
-            z = z + torch.randn_like(z) * (0.1 * z.detach().std())
-            diff = models.vae_decode(vae, z) - x
-        loss = diff.abs().mean() + 2 * (diff ** 2).mean() + 2e-4 * 0.5 * (mean ** 2 + logvar.exp() - 1 - logvar).mean()
-        loss.backward()
-        return loss.detach()
-
-    def draw():
-        i = torch.randint(len(codes), (a.vae_batch,), device=dev)
-        return background[i], codes[i]
-
-    step = Graphed(forward, draw(), say=say)
-    say("vae step ready")
+    t = VaeTraining(a, dev, models.build_vae().to(dev), background, codes, a.vae_batch, False)
 
     def keep():
-        with torch.no_grad():
-            b, c = background[:500], codes[:500]
-            z = torch.cat([latents(dev, ema, b[i:i + 50], c[i:i + 50]) for i in range(0, len(b), 50)]).flatten(0, 3)
+        b, c = background[:500], codes[:500]
+        z = torch.cat([latents(dev, t.ema, b[i:i + 50], c[i:i + 50]) for i in range(0, len(b), 50)]).flatten(0, 3)
         json.dump({"latents_mean": [round(float(v), 4) for v in z.mean(0)],
                    "latents_std": [round(float(v), 4) for v in z.std(0)]}, open(os.path.join(a.work, "vae.json"), "w"))
-        demo.save(ema.state_dict(), os.path.join(a.work, "vae.pt"))
+        demo.save(t.ema.state_dict(), os.path.join(a.work, "vae.pt"))
 
-    demo.run_steps(stage_options(a, "vae", a.vae_seconds, a.vae_lr), lambda n: step(*draw()), opt, params, averaged, keep,
-                   lambda: judge_vae(dev, ema, test))
+    demo.run_steps(stage_options(a, "vae", a.vae_seconds, a.vae_lr), t.next_loss, t.opt, t.params, t.averaged, keep,
+                   lambda: judge_vae(dev, t.ema, test))
     say(open(os.path.join(a.work, "vae.json")).read())
-    say(*judge_vae(dev, ema, test))
+    say(*judge_vae(dev, t.ema, test))
 
 
 @torch.no_grad()
@@ -191,6 +222,10 @@ def cached(a, dev, vae, background, codes, n=64):
     out = torch.cat(out)
     say(f"{len(out)} clips cached, mean and spread", float(out.float().mean()), float(out.float().std()))
     return out
+
+
+def best_vae(a):
+    return "decoder" if os.path.exists(os.path.join(a.work, "decoder.pt")) else "vae"
 
 
 def build_net(a):
@@ -271,10 +306,42 @@ def stage_dit(a, dev, test):
 
     step = Graphed(forward, draw(), say=say)
     say("dit step ready")
+    decoder = Beside(a, dev, background, codes) if a.decoder_batch else None
     seconds = a.until - (time.time() - demo.START) if a.until else a.dit_seconds
-    demo.run_steps(stage_options(a, "dit", seconds, a.lr), lambda n: step(*draw()), opt, params, averaged,
+    options = stage_options(a, "dit", seconds, a.lr)
+    if decoder:
+        decoder.end = demo.START + options.seconds
+
+    def next_loss(n):
+        if decoder:
+            decoder.step()
+        return step(*draw())
+
+    demo.run_steps(options, next_loss, opt, params, averaged,
                    lambda: demo.save(ema.state_dict(), os.path.join(a.work, "net.pt")),
                    lambda: tally(sample(a, ema, vae, te, test, a.scales[0], dev), test))
+    if decoder:
+        demo.save(decoder.training.ema.state_dict(), os.path.join(a.work, "decoder.pt"))
+        say(f"decoder: {decoder.training.steps} steps,", *judge_vae(dev, decoder.training.ema, test))
+
+
+class Beside:
+    """The decoder's training on a stream of its own, a step for each of the transformer's: both leave much of the GPU idle."""
+
+    def __init__(self, a, dev, background, codes):
+        self.training = VaeTraining(a, dev, load_vae(a, dev), background, codes, a.decoder_batch, True)
+        self.training.lr = a.vae_lr / 2
+        self.stream = torch.cuda.Stream() if dev.type == "cuda" else None
+        self.begin, self.end = time.time(), None
+
+    def step(self):
+        part = (time.time() - self.begin) / (self.end - self.begin)
+        if not self.stream:
+            return self.training(part)
+        torch.cuda.current_stream().wait_stream(self.stream)  # nobody runs ahead of the other
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            self.training(part)
 
 
 # --- export and scoring ---
@@ -285,7 +352,7 @@ def sheet(videos, path, shown=(0, 8, 16), columns=4):
 
 
 def finish(a, dev, test):
-    te, dit, vae = text_encoder(a), build_net(a), load_vae(a, torch.device("cpu"))
+    te, dit, vae = text_encoder(a), build_net(a), load_vae(a, torch.device("cpu"), best_vae(a))
     folder = os.path.join(a.work, "demo-sana-video")
     say("exported", models.export(folder, a.tokenizer, te, dit, vae), "bytes")
     pipe = models.load_pipeline(folder, torch.bfloat16, dev)

@@ -1,5 +1,5 @@
-/* score_paint.h - what the judges' own tests paint with: the C twin of cover() and render() in scripts/demo_scenes.py, a generator
- * of the same numbers on every machine, and a tally.
+/* score_paint.h - what the judges' own tests paint with: the C twin of cover() and render() in scripts/demo_scenes.py, a
+ * generator of the same numbers on every machine, and a tally.
  *
  * Signed distances with a ramp of one pixel, then noise on every byte as a decoder leaves it. Not the judges' code: they must
  * not share what they are tested with. Easy to get wrong: a change must really change (other()). */

@@ -106,7 +106,8 @@ static void test_damage(Tally *t, double *canvas, unsigned char *rgb) {
             const double *a = SCORE_ANCHOR[o->place];
             double r = SCORE_RADIUS[o->size][0];
             if (kind == 0) { /* 5 pixels wide, away from all places */
-                paint_shape(canvas, SIDE, 0, SCORE_PAINT[other(&s, o->colour, SCORE_COLOURS)].rgb, 64, below(&s, 2) ? 12 : 116, 4);
+                paint_shape(canvas, SIDE, 0, SCORE_PAINT[other(&s, o->colour, SCORE_COLOURS)].rgb, 64, below(&s, 2) ? 12 : 116,
+                            4);
             } else if (kind == 1) { /* its lower part in another colour */
                 const unsigned char *mine = SCORE_PAINT[o->colour].rgb;
                 const unsigned char *two = SCORE_PAINT[other(&s, o->colour, SCORE_COLOURS)].rgb;

@@ -125,8 +125,10 @@ static void test_damage(Tally *t, unsigned char *rgb, unsigned char *spare) {
 }
 
 static void test_parse(Tally *t) {
-    static const char *const BAD[] = {"", "gray", "gray: small red circle", "gray: small red circle right ", "gray: red circle up",
-                                      "gray: small red circle sideways", "gray small red circle right", "any: any any circle up"};
+    static const char *const BAD[] = {
+        "", "gray", "gray: small red circle", "gray: small red circle right ", "gray: red circle up",
+        "gray: small red circle sideways", "gray small red circle right", "any: any any circle up",
+    };
     ScoreClip c;
     expect(t, score_clip_parse("gray: small red circle right", &c) && c.background == 2 && c.size == 0 && c.colour == 0 &&
                   c.shape == 0 && c.direction == 0, "a full clip is read");
