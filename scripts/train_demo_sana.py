@@ -2,13 +2,13 @@
 
 usage:  train_demo_sana.py tokenizer --source GEMMA2_DIR --tokenizer DIR     cut from the published one
         train_demo_sana.py vae    --tokenizer DIR --work DIR --vae-seconds 65
-        train_demo_sana.py dit    --tokenizer DIR --work DIR --dit-seconds 95   goes on from WORK/net.pt where that exists
+        train_demo_sana.py dit    --tokenizer DIR --work DIR --dit-seconds 95   goes on where WORK has net.pt, decoder.pt
         train_demo_sana.py finish --tokenizer DIR --work DIR                 WORK/demo-sana-video, scored by diffusers
         train_demo_sana.py all    ...                                        vae, dit, finish in one process
 
 Clips are demo_clips.py's, drawn on the GPU; loop, judge and optimiser are the other demos'. Every stage works by the clock and
 writes what it has. The text encoder is random and frozen, so captions are encoded once; the autoencoder comes first, its
-latents are cached, the transformer trains on them. Guidance is the pipeline's own: a tenth of the captions are empty.
+latents are cached, the transformer trains on them, and beside it the decoder goes on. Guidance is the pipeline's own: a tenth of the captions are empty.
 Easy to get wrong: the empty caption is the negative prompt as the pipeline encodes it, without the instruction.
 """
 
@@ -50,9 +50,9 @@ def arguments():
     p.add_argument("--captions", type=int, default=24, help="for every object on every background")
     p.add_argument("--batch", type=int, default=512)
     p.add_argument("--vae-batch", type=int, default=16)
-    p.add_argument("--vae-lr", type=float, default=2e-3)
+    p.add_argument("--vae-lr", type=float, default=3e-3)
     p.add_argument("--vae-focus", type=float, default=4, help="how much more than the rest the object counts")
-    p.add_argument("--decoder-batch", type=int, default=8, help="of the decoder, which trains on beside dit; 0: it does not")
+    p.add_argument("--decoder-every", type=int, default=2, help="the decoder makes a step beside every n-th of dit; 0: none")
     p.add_argument("--lr", type=float, default=2e-3)
     p.add_argument("--test-prompts", type=int, default=100)
     p.add_argument("--look-every", type=float, default=1e9, help="seconds between scorings while training")
@@ -129,19 +129,19 @@ class VaeTraining:
         grads = [p.grad for p in self.params]
 
         def forward(b, c):
-            """A tenth of the latents' spread goes in as noise: the decoder must forgive what the transformer gets wrong. The
-            object and its rim count more than the rest of a frame."""
+            """Latents are the means, as both pipelines take them: drawn ones drown what little the first steps find. A tenth of
+            their spread goes in as noise, because the decoder must forgive what the transformer gets wrong. The object and its
+            rim count more than the rest of a frame."""
             torch._foreach_zero_(grads)
             x = clips.render(b, c)
             rim = F.max_pool2d(((x - x[:, :, :1, :1]).abs().amax(-1) > 0).float(), 5, 1, 2)
             weight = (1 + a.vae_focus * rim)[..., None]
             with demo.amp(dev):
                 mean, logvar = models.vae_encode(vae, x)
-                z = mean + torch.exp(0.5 * logvar) * torch.randn_like(mean)
-                z = z + torch.randn_like(z) * (0.1 * z.detach().std())
+                z = mean + torch.randn_like(mean) * (0.1 * mean.detach().std())
                 diff = models.vae_decode(vae, z) - x
             loss = (weight * (diff.abs() + 2 * diff ** 2)).mean() / weight.mean()
-            loss = loss + 1e-4 * (mean ** 2 + logvar.exp() - 1 - logvar).mean()
+            loss = loss + 1e-4 * (mean ** 2 + (logvar + 6) ** 2).mean()
             loss.backward()
             return loss.detach()
 
@@ -306,14 +306,14 @@ def stage_dit(a, dev, test):
 
     step = Graphed(forward, draw(), say=say)
     say("dit step ready")
-    decoder = Beside(a, dev, background, codes) if a.decoder_batch else None
+    decoder = Beside(a, dev, background, codes) if a.decoder_every else None
     seconds = a.until - (time.time() - demo.START) if a.until else a.dit_seconds
     options = stage_options(a, "dit", seconds, a.lr)
     if decoder:
         decoder.end = demo.START + options.seconds
 
     def next_loss(n):
-        if decoder:
+        if decoder and n % a.decoder_every == 0:
             decoder.step()
         return step(*draw())
 
@@ -326,10 +326,12 @@ def stage_dit(a, dev, test):
 
 
 class Beside:
-    """The decoder's training on a stream of its own, a step for each of the transformer's: both leave much of the GPU idle."""
+    """The decoder's training on a stream of its own: alone, both it and the transformer's leave much of the GPU idle."""
 
     def __init__(self, a, dev, background, codes):
-        self.training = VaeTraining(a, dev, load_vae(a, dev), background, codes, a.decoder_batch, True)
+        torch.backends.cudnn.benchmark = True
+        self.training = VaeTraining(a, dev, load_vae(a, dev, best_vae(a)), background, codes, a.vae_batch, True)
+        torch.backends.cudnn.benchmark = False
         self.training.lr = a.vae_lr / 2
         self.stream = torch.cuda.Stream() if dev.type == "cuda" else None
         self.begin, self.end = time.time(), None
@@ -386,6 +388,7 @@ def main():
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.backends.cuda.enable_mem_efficient_sdp(False)
     torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cudnn.benchmark_limit = 4
     for stage, run in (("vae", stage_vae), ("dit", stage_dit), ("finish", finish)):
         if a.stage in (stage, "all"):
             torch.backends.cudnn.benchmark = stage == "vae"
