@@ -69,7 +69,7 @@ def stage_options(a, stage, seconds, lr):
 def tally(videos, test):
     jobs = [(v, b, c, bare) for v, (b, c, bare, _) in zip(videos, test)]
     with multiprocessing.get_context("fork").Pool(min(12, os.cpu_count())) as pool:  # they touch no GPU
-        got = pool.starmap(demo_score.score_clip, jobs)
+        got = pool.starmap_async(demo_score.score_clip, jobs).get(60)
     return sum(g is None for g in got), {k: got.count(k) for k in sorted({g for g in got if g})}
 
 
