@@ -10,7 +10,7 @@
 
 #include "fusion.h"
 
-enum { GATE_BYTES = 16 << 20, GATE_PARTS = 8 }; /* scratch for both results of a slice */
+enum { GATE_BYTES = 16 << 20, GATE_ROW = 256 << 20, GATE_PARTS = 8 }; /* scratch for both results of a slice; of one row */
 
 typedef struct Gate {
     FirstSight base;             /* for Exec.first */

@@ -35,6 +35,7 @@ const Family FAMILIES_CPU[] = {
     {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CPU, 3,
      "VAE decoders: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
     {"wan-norm", BOUNDED, WAN_NORM_CPU, 1, "Wan's VAE: RMS norm + SiLU in f32"},
+    {"linear-attention-bf16", BOUNDED, LINEAR_ATTENTION_PARTS_CPU, 1, "linear attention by products of BF16 numbers"},
     {"linear-gelu", EXACT, LINEAR_GELU_FUSED_CPU, 2, "linear + GELU in one pass"},
     {"ln-modulate", EXACT, LN_MODULATE_FUSED_CPU, 2, "LayerNorm + modulation in one pass"},
 };
@@ -46,6 +47,7 @@ const Family FAMILIES_CUDA[] = {
     {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CUDA, 3,
      "VAE decoders: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
     {"wan-norm", BOUNDED, WAN_NORM_CUDA, 1, "Wan's VAE: RMS norm + SiLU in f32"},
+    {"linear-attention-bf16", BOUNDED, LINEAR_ATTENTION_FAST_CUDA, 1, "linear attention by products of BF16 numbers"},
     {"mean-norm-once", BOUNDED, MEAN_NORM_ONCE_CUDA, 3, "RMS norm, scale, gate and residual with one rounding"},
     {"linear-gelu", EXACT, LINEAR_GELU_CUDA, 1, "linear + GELU, the activation by wide rows"},
     {"linear-packed", EXACT, LINEAR_PACKED_CUDA, 2, "products of one input as one"},
@@ -56,7 +58,9 @@ const Family FAMILIES_CUDA[] = {
     {"ln-modulate", EXACT, LN_MODULATE_FAST_CUDA, 2, "LayerNorm + modulation, with the gated residual before it, in one pass"},
     {"residual-gate", EXACT, RESIDUAL_GATE_FAST_CUDA, 2, "gated residual, transposed too, and modulation by wide rows"},
     {"qk-norm-rope", EXACT, QK_NORM_ROPE_FAST_CUDA, 1, "QK norm + RoPE of whole heads in registers"},
-    {"activation", EXACT, ACT_FAST_CUDA, 2, "SiLU and GELU, with a product, by wide rows"},
+    {"activation", EXACT, ACT_FAST_CUDA, 3, "SiLU and GELU, with a product or behind one, by wide rows"},
+    {"norm-relu-rope", EXACT, NORM_RELU_ROPE_FAST_CUDA, 1, "QK norm over whole rows, ReLU and RoPE in one pass"},
+    {"gated-conv", EXACT, DWCONV_FAST_CUDA, 1, "depthwise convolution, bias and GLU in one pass"},
 };
 const int FAMILIES_CUDA_COUNT = sizeof FAMILIES_CUDA / sizeof *FAMILIES_CUDA;
 #endif
