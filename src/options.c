@@ -59,7 +59,7 @@ static const Option OPTIONS[] = {
      "begin from this picture (PNG or JPEG), resized to the size drawn", AT(image), 0, 0, NULL},
     {"strength", 0, KIND_REAL, PIC, "X", "share of the steps that run on the image, 0 to 1 (default: 0.6)", AT(strength), 0,
      1, NULL},
-    {"steps", 0, KIND_INT, PIC | SIG, "N", "denoising steps, 1 to 10000 (default: the model's)", AT(steps), 1,
+    {"steps", 0, KIND_INT, PIC | BEN | SIG, "N", "denoising steps, 1 to 10000 (default: the model's)", AT(steps), 1,
      10000, "num-inference-steps"},
     {"seed", 0, KIND_SEED, PIC | NOI, "N", "0 to 2^64-1; -1 or none: drawn, printed and stored", AT(seed), 0, 0,
      NULL},
