@@ -10,7 +10,8 @@
 
 #include "fusion.h"
 
-enum { GATE_BYTES = 16 << 20, GATE_ROW = 256 << 20, GATE_PARTS = 8 }; /* scratch for both results of a slice; of one row */
+enum { GATE_BYTES = 16 << 20, GATE_MOST = 512 << 20, GATE_PARTS = 8 }; /* scratch for both results of a slice; of
+                                                                               * what cannot be cut */
 
 typedef struct Gate {
     FirstSight base;             /* for Exec.first */

@@ -60,6 +60,7 @@ const Family FAMILIES_CUDA[] = {
     {"qk-norm-rope", EXACT, QK_NORM_ROPE_FAST_CUDA, 1, "QK norm + RoPE of whole heads in registers"},
     {"activation", EXACT, ACT_FAST_CUDA, 3, "SiLU and GELU, with a product or behind one, by wide rows"},
     {"norm-relu-rope", EXACT, NORM_RELU_ROPE_FAST_CUDA, 1, "QK norm over whole rows, ReLU and RoPE in one pass"},
+    {"linear-attention", EXACT, LINEAR_ATTENTION_EXACT_CUDA, 1, "linear attention without copies in F32"},
     {"gated-conv", EXACT, DWCONV_FAST_CUDA, 1, "depthwise convolution, bias and GLU in one pass"},
 };
 const int FAMILIES_CUDA_COUNT = sizeof FAMILIES_CUDA / sizeof *FAMILIES_CUDA;
