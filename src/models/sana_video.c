@@ -20,6 +20,7 @@
 #include <stdlib.h>
 
 enum { TE_PART, DIT_PART, VAE_PART, ENCODER_PART };
+enum { THRIFTS = 4 }; /* times that the decoder's tiles may be halved */
 
 typedef struct SanaVideo {
     Model base;
@@ -384,9 +385,9 @@ static Status sana_video_advance(Model *m, Exec *x, const StepParams *p, Tensor 
 
 static Status sana_video_decode(Model *m, Exec *x, const Run *run, Tensor latents, Tensor rgb) {
     SanaVideo *z = (SanaVideo *)m;
-    (void)run;
+    VaeWanTiles tiles = vae_wan_tiles(&z->vae.c, latents.shape[2], latents.shape[3], run->thrift);
     model_enter(x, &m->part[VAE_PART]);
-    return vae_wan_decode(&z->vae, x, frames_last(latents), 1, rgb);
+    return vae_wan_decode_tiles(&z->vae, x, frames_last(latents), 1, tiles, rgb);
 }
 
 const ModelOps MODEL_SANA_VIDEO = {
@@ -397,6 +398,7 @@ const ModelOps MODEL_SANA_VIDEO = {
     .takes_image = true,
     .image_is_frame = true,
     .own_vae_dtype = true,
+    .thrifts = THRIFTS,
     .clip = sana_video_clip,
     .open = sana_video_open,
     .close = sana_video_close,
