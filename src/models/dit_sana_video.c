@@ -1,5 +1,5 @@
 /* dit_sana_video.c - see dit_sana_video.h. The residual stream is one [tokens, D] buffer, rows contiguous from the patch
- * embedding on. All frames below each other are one picture [F h, w, C], whose patches are the tokens in their order: the
+ * embedding on (SanaVideoGrid.turned replays what diffusers does instead). All frames below each other are one picture [F h, w, C], whose patches are the tokens in their order: the
  * embedding is a convolution of that picture, and the temporal convolution one of the picture [F, rows * cols, D]. */
 #include "models/dit_sana_video.h"
 
@@ -392,13 +392,14 @@ static Status gated_convolution(const SanaVideoDit *m, Exec *x, const SanaVideoB
     return OK;
 }
 
-/* n: h's norm for this block's attention, then for what comes next. */
+/* n: h's norm for this block's attention, then for what comes next. turned: where h lies channel by channel, absent elsewhere. */
 static Status block(const SanaVideoDit *m, Exec *x, int64_t i, const SanaVideoGrid *g, const SanaVideoPrompt *p, const Spans *s,
-                    Tensor h, Tensor n) {
+                    Tensor h, Tensor n, Tensor turned) {
     const SanaVideoBlock *l = &m->block[i];
     size_t mark = arena_mark(x->work);
     TRY(self_attention(m, x, l, g, n));
-    TRY(gated(m, x, s, i, h, n));
+    TRY(gated(m, x, s, i, turned.rank ? turned : h, n));
+    if (turned.rank) TRY(op_copy(x, &(Copy){.y = h, .x = turned}));
     TRY(cross_attention(m, x, l, p, i, h, n));
     TRY(joined(m, x, s, i, h, n, -1, n, (Norm){i, SHIFT_FFN}));
     Tensor y = exec_new(x, h.shape[0], m->d);
@@ -456,10 +457,17 @@ Status dit_sana_video_run(const SanaVideoDit *m, Exec *x, const SanaVideoGrid *g
     TRY(weights_enter(x, WEIGHTS_PART));
     TRY(spans_of(m, x, g, time, &s));
     TRY(embed(m, x, g, latents, h));
+    Tensor turned = {0};
+    if (g->turned) { /* a convolution of planes, and LayerNorm's copy of them */
+        turned = exec_new(x, tokens, m->d);
+        turned.stride[0] = 1, turned.stride[1] = tokens;
+        TRY(op_copy(x, &(Copy){.y = turned, .x = h}));
+        TRY(op_copy(x, &(Copy){.y = h, .x = turned}));
+    }
     TRY(modulated(m, x, &s, n, h, (Norm){0, SHIFT_ATTENTION}));
     for (int i = 0; i < (int)m->c.layers; i++) {
         TRY(weights_enter(x, i));
-        if (block(m, x, i, g, p, &s, h, n) != OK) return because(x->error, "sana_video block %d", i);
+        if (block(m, x, i, g, p, &s, h, n, i ? (Tensor){0} : turned) != OK) return because(x->error, "sana_video block %d", i);
         TRY(weights_leave(x, i));
         TRY(exec_tapf(x, h, "sana.block.%d", i));
     }
