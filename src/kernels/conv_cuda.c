@@ -11,6 +11,7 @@
  * plain kernel of ours, correct and slow. */
 #include "kernels/conv_cuda.h"
 #include "kernels/conv_pieces.h"
+#include "kernels/conv_tune_cuda.h"
 #include "kernels/cuda_pieces.h"
 #include "kernels/cuda_plans.h"
 #include "kernels/registry.h"
@@ -19,7 +20,7 @@
 
 #include <stdio.h>
 
-enum { KEY_CONV = 3, ALIGN = 16, COPIES_MARGIN = 1 << 20, PLANES_BELOW = 128 };
+enum { KEY_CONV = 3, KEY_CONV_BEST = 4, ALIGN = 16, COPIES_MARGIN = 1 << 20, PLANES_BELOW = 128 };
 static const unsigned TF32_REFUSED = 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE | 1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
 static const unsigned F32_REFUSED = 1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION | 1u << CUDNN_NUMERICAL_NOTE_FFT |
                                     1u << CUDNN_NUMERICAL_NOTE_WINOGRAD | 1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4 |
@@ -79,19 +80,22 @@ static unsigned refused(const ConvFrames *a) {
     return ALWAYS_REFUSED | (a->x.dtype != F32 ? 0 : a->tf32 ? F32_REFUSED : F32_REFUSED | TF32_REFUSED);
 }
 
-/* On any thread, with a handle of its own. */
-static Status plan_of(Cuda *c, cudnnHandle_t handle, const ConvFrames *a, size_t workspace, CudaDnn **out, Error *e) {
+static Key key_of(const ConvFrames *a, int32_t kind) {
     Key key;
     memset(&key, 0, sizeof key);
     memcpy(key.x, a->x.shape, sizeof key.x);
     memcpy(key.y, a->y.shape, sizeof key.y);
     memcpy(key.kernel, a->kernel.shape + 1, sizeof key.kernel);
-    key.kind = KEY_CONV, key.dtype = a->x.dtype, key.tf32 = a->tf32;
+    key.kind = kind, key.dtype = a->x.dtype, key.tf32 = a->tf32;
     key.stride_t = (int32_t)a->stride_t, key.stride = (int32_t)a->stride;
     const int64_t pads[] = {a->pad_top, a->pad_left, a->pad_bottom, a->pad_right};
     for (int i = 0; i < 4; i++) key.pads[i] = (int32_t)pads[i];
-    *out = cuda_plans_claim(c->plans, &key, sizeof key);
-    if (*out) return OK;
+    return key;
+}
+
+Status conv_cuda_build(Cuda *c, cudnnHandle_t handle, const ConvFrames *a, size_t workspace, int skip, CudaDnn **out, Error *e) {
+    const Key key = key_of(a, KEY_CONV);
+    *out = NULL;
     CudaDnn *g = cuda_dnn_begin(&c->libs, handle, e, "convolution %lldx%lldx%lldx%lld to %lldx%lldx%lldx%lld, %lldx%lldx%lld, %s",
                                 (long long)key.x[0], (long long)key.x[1], (long long)key.x[2], (long long)key.x[3],
                                 (long long)key.y[0], (long long)key.y[1], (long long)key.y[2], (long long)key.y[3],
@@ -100,10 +104,21 @@ static Status plan_of(Cuda *c, cudnnHandle_t handle, const ConvFrames *a, size_t
     Status s = g ? OK : ERR_MEMORY;
     if (s == OK) {
         conv_cuda_graph(g, a);
-        s = cuda_dnn_plan(g, refused(a), workspace, NULL, 0);
+        s = cuda_dnn_plan_behind(g, refused(a), workspace, skip, NULL, 0);
     }
+    if (s == OK) *out = g;
+    else cuda_dnn_free(g);
+    return s;
+}
+
+/* On any thread, with a handle of its own. */
+static Status plan_of(Cuda *c, cudnnHandle_t handle, const ConvFrames *a, size_t workspace, CudaDnn **out, Error *e) {
+    const Key key = key_of(a, KEY_CONV);
+    *out = cuda_plans_claim(c->plans, &key, sizeof key);
+    if (*out) return OK;
+    CudaDnn *g;
+    Status s = conv_cuda_build(c, handle, a, workspace, 0, &g, e);
     if (s != OK) {
-        cuda_dnn_free(g);
         cuda_plans_give_up(c->plans, &key, sizeof key);
         return s;
     }
@@ -166,6 +181,9 @@ static Status product(Exec *x, const ConvFrames *a) {
     TRY(plan_of(x->cuda, x->cuda->dnn, a, bytes ? bytes : CUDA_BLAS_WORKSPACE, &g, x->error));
     if (!cuda_dnn_ready(g)) return cuda_pieces_conv(x, a);
     if (conv_cuda_planes(a)) return product_in_planes(x, a, g);
+    const Key best = key_of(a, KEY_CONV_BEST);
+    if (x->cuda->tune)
+        TRY(conv_tune_cuda(x, &(ConvTune){a, &best, sizeof best, workspace, bytes ? bytes : CUDA_BLAS_WORKSPACE}, &g));
     const int64_t ids[] = {CONV_ID_X, CONV_ID_W, CONV_ID_Y};
     void *pointers[] = {a->x.data, a->kernel.data, a->y.data};
     return cuda_dnn_run(x, g, workspace, 3, ids, pointers);

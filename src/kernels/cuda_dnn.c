@@ -269,6 +269,10 @@ static Status configurations(CudaDnn *g, CudaDnnDesc *config, int64_t *count, cu
 bool cuda_dnn_ready(const CudaDnn *g) { return g->plan != NULL; }
 
 Status cuda_dnn_plan(CudaDnn *g, unsigned refuse, size_t workspace, char *why, size_t why_size) {
+    return cuda_dnn_plan_behind(g, refuse, workspace, 0, why, why_size);
+}
+
+Status cuda_dnn_plan_behind(CudaDnn *g, unsigned refuse, size_t workspace, int skip, char *why, size_t why_size) {
     g->graph = MAKE(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     SET(g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->op_count, g->op);
     if (g->handle) SET(g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &g->handle);
@@ -280,7 +284,7 @@ Status cuda_dnn_plan(CudaDnn *g, unsigned refuse, size_t workspace, char *why, s
     TRY(g->status = configurations(g, config, &count, &last));
     for (int64_t i = 0; i < count && !g->plan; i++) {
         if (engine_refused(g, config[i], refuse)) refused++;
-        else try_config(g, config[i], workspace, &last, &wanted);
+        else if (try_config(g, config[i], workspace, &last, &wanted) && skip-- > 0) g->plan = NULL, unmake(g);
         TRY(g->status);
     }
     if (g->plan || !why) return OK;

@@ -45,6 +45,8 @@ void cuda_dnn_conv(CudaDnn *g, CudaDnnDesc x, CudaDnnDesc w, CudaDnnDesc y, int 
  * OK without a plan (cuda_dnn_ready): cuDNN has no engine for this graph, and *why, when not
  * NULL, says so; ERR_DEVICE: a call failed. */
 Status cuda_dnn_plan(CudaDnn *g, unsigned refuse, size_t workspace, char *why, size_t why_size);
+/* The same, passing over the first `skip` configurations that would do. */
+Status cuda_dnn_plan_behind(CudaDnn *g, unsigned refuse, size_t workspace, int skip, char *why, size_t why_size);
 /* Has it a plan? A graph without one is worth keeping: it says that none exists. */
 bool cuda_dnn_ready(const CudaDnn *g);
 /* pointers[i] belongs to ids[i]: device addresses; host addresses for by-value scalars. workspace: as many bytes as the

@@ -304,4 +304,93 @@ Status tune_cuda_plan(Exec *x, const TunePlan *p) {
     return OK;
 }
 
+/* --- any other choice --- */
+
+enum { WAYS = 16, WAY_ROUNDS = 5 };
+
+typedef struct Chosen {
+    uint64_t version;
+    int64_t way;
+} Chosen;
+
+bool tune_cuda_tries(const Cuda *c) { return c->tune && c->tune->mode == TUNE_TRY; }
+
+/* Median seconds of a few launches after one that does not count; 1e9: it cannot run. False: the device failed. */
+static bool time_way(Cuda *c, const TuneChoice *p, int way, double *median) {
+    struct Tune *t = c->tune;
+    double time[WAY_ROUNDS];
+    *median = 1e9;
+    if (!p->launch(p->user, way)) return cudaStreamSynchronize(c->stream) == cudaSuccess;
+    for (int i = 0; i < WAY_ROUNDS; i++) {
+        float ms = 0;
+        if (cudaMemsetAsync(t->flush, i, t->flush_bytes, c->stream) != cudaSuccess ||
+            cudaEventRecord(t->begin, c->stream) != cudaSuccess)
+            return false;
+        bool ran = p->launch(p->user, way);
+        if (cudaEventRecord(t->end, c->stream) != cudaSuccess || cudaEventSynchronize(t->end) != cudaSuccess ||
+            cudaEventElapsedTime(&ms, t->begin, t->end) != cudaSuccess)
+            return false;
+        if (!ran) return true;
+        time[i] = (double)ms * 1e-3;
+    }
+    qsort(time, WAY_ROUNDS, sizeof *time, by_size);
+    *median = time[WAY_ROUNDS / 2];
+    return true;
+}
+
+static bool way_bytes(Cuda *c, const TuneChoice *p, int way, char *out) {
+    return cudaMemsetAsync(p->y, 0xa5, p->bytes, c->stream) == cudaSuccess && p->launch(p->user, way) &&
+           cudaMemcpyAsync(out, p->y, p->bytes, cudaMemcpyDeviceToHost, c->stream) == cudaSuccess &&
+           cudaStreamSynchronize(c->stream) == cudaSuccess;
+}
+
+static bool way_same(Cuda *c, const TuneChoice *p, int way) {
+    char *a = malloc(p->bytes), *b = malloc(p->bytes);
+    bool same = a && b && way_bytes(c, p, 0, a);
+    for (int i = 0; same && i < 2; i++) same = way_bytes(c, p, way, b) && !memcmp(a, b, p->bytes);
+    free(a);
+    free(b);
+    return same;
+}
+
+static Status try_ways(Exec *x, const TuneChoice *p, int *best) {
+    Cuda *c = x->cuda;
+    double time[WAYS];
+    TuneResult r = {.candidates = p->count < WAYS ? p->count : WAYS};
+    bool alive = true;
+    snprintf(r.label, sizeof r.label, "%s", p->label);
+    for (int i = 0; alive && i < r.candidates; i++) alive = time_way(c, p, i, &time[i]);
+    while (alive && !*best) { /* the fastest first, until one has the bits */
+        int next = 0;
+        for (int i = 1; i < r.candidates; i++)
+            if (time[i] < time[next]) next = i;
+        if (!next || time[next] >= WORTH * time[0]) break;
+        if (way_same(c, p, next)) *best = next;
+        else time[next] = 1e9, alive = cudaStreamSynchronize(c->stream) == cudaSuccess;
+    }
+    if (!alive) return fail(x->error, ERR_DEVICE, "tuning %s: %s", p->label, cudaGetErrorString(cudaGetLastError()));
+    r.kept = *best > 0, r.first = time[0] * 1e6, r.best = time[*best] * 1e6;
+    tuned_drop(&c->tune->table, p->key, p->key_size);
+    const Chosen chosen = {p->version, *best};
+    if (*best)
+        TRY(tuned_put(&c->tune->table, p->key, p->key_size, &chosen, sizeof chosen, p->label, r.first, r.best, x->error));
+    c->tune->used += *best > 0;
+    return note_result(c->tune, &r, x->error);
+}
+
+Status tune_cuda_choose(Exec *x, const TuneChoice *p, int *best) {
+    struct Tune *t = x->cuda->tune;
+    *best = 0;
+    if (!t || p->key_size > TUNED_KEY) return OK;
+    if (t->mode == TUNE_TRY) return try_ways(x, p, best);
+    const TunedEntry *n = tuned_find(&t->table, p->key, p->key_size);
+    Chosen chosen;
+    if (!n || n->value_size != sizeof chosen) return OK;
+    memcpy(&chosen, n->value, sizeof chosen);
+    if (chosen.version != p->version || chosen.way < 1 || chosen.way >= WAYS) return OK;
+    *best = (int)chosen.way;
+    t->used++;
+    return OK;
+}
+
 #endif

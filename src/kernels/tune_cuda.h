@@ -56,6 +56,22 @@ typedef struct TunePlan {
 /* Called once a plan, before its first run. A product that cannot be tried keeps its algorithm. */
 Status tune_cuda_plan(Exec *x, const TunePlan *plan);
 
+/* Anything else with several ways to the same result, of which 0 is the reference's. */
+typedef struct TuneChoice {
+    const void *key;
+    size_t key_size;
+    const char *label;
+    uint64_t version; /* of the library whose numbering `best` is */
+    int count;        /* ways; when looked up, any number may come out */
+    bool (*launch)(void *user, int way); /* on x's stream; false: it cannot */
+    void *user, *y;   /* y: what a launch writes, contiguous */
+    size_t bytes;
+} TuneChoice;
+
+bool tune_cuda_tries(const Cuda *c); /* ways are to be tried, not looked up */
+/* *best: the fastest way with the bits of way 0, or what the file says; 0 when in doubt. */
+Status tune_cuda_choose(Exec *x, const TuneChoice *choice, int *best);
+
 #endif
 
 #ifdef __cplusplus
