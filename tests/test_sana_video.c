@@ -156,6 +156,66 @@ static void choices(const char *folder) {
     pipeline_close(p);
 }
 
+/* The stage "latents" of a run. */
+typedef struct Kept {
+    StageWatch base;
+    float *values;
+    size_t bytes;
+} Kept;
+
+static Status keep(void *user, const char *name, DType t, int rank, const int64_t *shape, const void *data, Error *e) {
+    Kept *k = user;
+    (void)name, (void)e;
+    Tensor all = tensor_make(NULL, t, rank, shape);
+    k->bytes = tensor_bytes(all);
+    k->values = malloc(k->bytes);
+    if (t != F32 || !k->values) abort();
+    memcpy(k->values, data, k->bytes);
+    return OK;
+}
+
+static double apart(const Kept *a, const Kept *b) {
+    double sum = 0;
+    if (!a->values || !b->values || a->bytes != b->bytes) return INFINITY;
+    for (size_t i = 0; i < a->bytes / 4; i++) sum += pow((double)a->values[i] - (double)b->values[i], 2);
+    return sum;
+}
+
+/* At high linear attention runs on two BF16 numbers, is said to, gives other bits, and no more so than BF16 differs from F32;
+ * by name it can be left out. */
+static void high(const char *folder) {
+    char model[600];
+    Error e = {0};
+    Pipeline *p = NULL;
+    static const struct { DType dtype; Quality quality; const char *families; } RUNS[] = {
+        {BF16, QUALITY_LOSSLESS, NULL}, {BF16, QUALITY_HIGH, "linear-attention-bf16"}, {BF16, QUALITY_HIGH, "none"},
+        {F32, QUALITY_LOSSLESS, NULL}};
+    enum { COUNT = sizeof RUNS / sizeof *RUNS };
+    Kept kept[COUNT] = {0};
+    snprintf(model, sizeof model, "%s/model", folder);
+    for (int i = 0; i < COUNT; i++) {
+        Media media = {0};
+        kept[i].base = (StageWatch){.see = keep, .user = &kept[i]};
+        Job job = {.prompt = "a", .width = 208, .height = 112, .frames = 5, .steps = 2, .seed = 3, .keep = &kept[i].base,
+                   .quality = RUNS[i].quality, .families = RUNS[i].families};
+        expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu", .dtype = RUNS[i].dtype}, &p, &e), &e);
+        if (!p) return;
+        expect_ok(pipeline_resolve(p, &job, &e), &e);
+        expect_ok(pipeline_render(p, &job, NULL, &media, &e), &e);
+        uint64_t runs = 0;
+        for (int k = 0; k < media.families; k++)
+            if (!strcmp(media.family[k].family, "linear-attention-bf16") && media.family[k].mounted) runs += media.family[k].count;
+        expect_at((i == 1) == (runs > 0), "linear-attention-bf16", "runs", (int)runs);
+        media_free(&media);
+        pipeline_close(p);
+    }
+    double moved = apart(&kept[1], &kept[0]), noise = apart(&kept[3], &kept[0]);
+    expect_at(moved > 0 && moved <= noise, "linear-attention-bf16", "per mille of the noise", (int)(1e3 * moved / noise));
+    expect(apart(&kept[2], &kept[0]) == 0);
+    if (getenv("GOLDEN_VERBOSE")) printf("high: moved by %.3g of the noise\n", sqrt(moved / noise));
+    for (int i = 0; i < COUNT; i++) free(kept[i].values);
+}
+
 static void jobs(const char *folder) {
     Pipeline *p = NULL;
     Error e = {0};
@@ -239,6 +299,7 @@ int main(void) {
     few_positions(folder, "5", 64, 64, 17);
     few_positions(folder, "1", 16, 16, 1);
     choices(folder);
+    high(folder);
     expect_cleanup(folder);
     return expect_done();
 }
