@@ -181,8 +181,8 @@ static double apart(const Kept *a, const Kept *b) {
     return sum;
 }
 
-/* At high linear attention runs on two BF16 numbers, is said to, gives other bits, and no more so than BF16 differs from F32;
- * by name it can be left out. */
+/* At high linear attention runs on two BF16 numbers, is said to, gives other bits, and not other latents than BF16 may give: of
+ * two runs that are as far from F32 as this one the squared distance is at most four times that. By name it can be left out. */
 static void high(const char *folder) {
     char model[600];
     Error e = {0};
@@ -204,13 +204,14 @@ static void high(const char *folder) {
         expect_ok(pipeline_render(p, &job, NULL, &media, &e), &e);
         uint64_t runs = 0;
         for (int k = 0; k < media.families; k++)
-            if (!strcmp(media.family[k].family, "linear-attention-bf16") && media.family[k].mounted) runs += media.family[k].count;
+            if (!strcmp(media.family[k].family, "linear-attention-bf16") && media.family[k].mounted)
+                runs += media.family[k].count;
         expect_at((i == 1) == (runs > 0), "linear-attention-bf16", "runs", (int)runs);
         media_free(&media);
         pipeline_close(p);
     }
     double moved = apart(&kept[1], &kept[0]), noise = apart(&kept[3], &kept[0]);
-    expect_at(moved > 0 && moved <= noise, "linear-attention-bf16", "per mille of the noise", (int)(1e3 * moved / noise));
+    expect_at(moved > 0 && moved <= 4 * noise, "linear-attention-bf16", "per mille of the noise", (int)(1e3 * moved / noise));
     expect(apart(&kept[2], &kept[0]) == 0);
     if (getenv("GOLDEN_VERBOSE")) printf("high: moved by %.3g of the noise\n", sqrt(moved / noise));
     for (int i = 0; i < COUNT; i++) free(kept[i].values);
@@ -237,7 +238,8 @@ static void jobs(const char *folder) {
     for (size_t i = 0; i < sizeof bins / sizeof *bins; i++) {
         job = (Job){.prompt = "a", .bin = true, .width = bins[i].width, .height = bins[i].height};
         expect_at(pipeline_resolve(p, &job, &e) == OK && job.made_width == bins[i].made_width &&
-                      job.made_height == bins[i].made_height && (!bins[i].width || job.width == bins[i].width), "bin", e.text, (int)i);
+                      job.made_height == bins[i].made_height && (!bins[i].width || job.width == bins[i].width),
+                  "bin", e.text, (int)i);
     }
     job = (Job){.prompt = "a", .width = 720, .height = 400};
     expect(pipeline_resolve(p, &job, &e) == OK && job.made_width == 720 && job.made_height == 400);

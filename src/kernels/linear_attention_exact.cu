@@ -56,11 +56,11 @@ __device__ inline void fill(Stage<UNITS> *slot, const Heads &v, const Heads &kr,
     for (int i = threadIdx.x; i < h.count * TOKENS * PIECES; i += THREADS) {
         int row = i / PIECES, piece = i - row * PIECES, token = row % TOKENS, s = row / TOKENS;
         if (at + token >= tokens) continue;
-        int64_t head = h.first + s;
-        __pipeline_memcpy_async(&slot[s].kr[token][piece * PIECE], kr.data + (at + token) * kr.token + head * kr.head + piece * PIECE,
-                                16);
-        __pipeline_memcpy_async(&slot[s].v[token][piece * PIECE], v.data + (at + token) * v.token + head * v.head + piece * PIECE,
-                                16);
+        int64_t head = h.first + s, first = piece * PIECE;
+        const Bf *from_kr = kr.data + (at + token) * kr.token + head * kr.head + first;
+        const Bf *from_v = v.data + (at + token) * v.token + head * v.head + first;
+        __pipeline_memcpy_async(&slot[s].kr[token][first], from_kr, 16);
+        __pipeline_memcpy_async(&slot[s].v[token][first], from_v, 16);
     }
 }
 

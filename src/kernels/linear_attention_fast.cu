@@ -306,7 +306,8 @@ bool linear_attention_accepts(const void *args, char *why, size_t size) {
     }
     int64_t e = a->q.shape[2];
     if (!e || e % SIDE || e > SIDE * MOST_TILES || a->q.shape[1] > 65535)
-        return snprintf(why, size, "heads of %lld, expected multiples of %d up to %d", (long long)e, SIDE, SIDE * MOST_TILES), false;
+        return snprintf(why, size, "heads of %lld, expected multiples of %d up to %d", (long long)e, SIDE, SIDE * MOST_TILES),
+               false;
     return true;
 }
 

@@ -1,6 +1,7 @@
 /* dit_sana_video.c - see dit_sana_video.h. The residual stream is one [tokens, D] buffer, rows contiguous from the patch
- * embedding on (SanaVideoGrid.turned replays what diffusers does instead). All frames below each other are one picture [F h, w, C], whose patches are the tokens in their order: the
- * embedding is a convolution of that picture, and the temporal convolution one of the picture [F, rows * cols, D]. */
+ * embedding on (SanaVideoGrid.turned replays what diffusers does instead). All frames below each other are one picture
+ * [F h, w, C], whose patches are the tokens in their order: the embedding is a convolution of that picture, and the temporal
+ * convolution one of the picture [F, rows * cols, D]. */
 #include "models/dit_sana_video.h"
 
 #include "core/file.h"

@@ -238,7 +238,8 @@ static int64_t latent_frames(const SanaVideo *z, const Job *job) {
 static SanaVideoGrid grid_of(const SanaVideo *z, const Job *job) {
     int64_t side = vae_wan_scale(&z->vae.c) * z->dit.c.patch;
     bool turned = job->layout && !strcmp(job->layout, "reference");
-    return (SanaVideoGrid){.turned = turned, .frames = latent_frames(z, job), .rows = job->made_height / side, .cols = job->made_width / side};
+    return (SanaVideoGrid){.turned = turned, .frames = latent_frames(z, job), .rows = job->made_height / side,
+                           .cols = job->made_width / side};
 }
 
 /* --- stages on the device --- */
