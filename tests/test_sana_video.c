@@ -297,11 +297,11 @@ int main(void) {
     clips(folder);
     infinite(folder);
     jobs(folder);
-    few_positions(folder, "30", 480, 480, 81);
-    few_positions(folder, "5", 64, 64, 17);
-    few_positions(folder, "1", 16, 16, 1);
     choices(folder);
     high(folder);
+    few_positions(folder, "30", 480, 480, 81); /* last: the model is another one then */
+    few_positions(folder, "5", 64, 64, 17);
+    few_positions(folder, "1", 16, 16, 1);
     expect_cleanup(folder);
     return expect_done();
 }
