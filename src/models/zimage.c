@@ -70,6 +70,7 @@ static Status open_parts(Zimage *z, const char *folder, Error *e) {
     dit_zimage_bind(&z->dit, m->part[DIT_PART].files, &m->part[DIT_PART].bind);
     vae_kl_bind(&z->vae, &m->part[VAE_PART].bind);
     m->part[DIT_PART].repeats = true;
+    m->part[VAE_PART].decodes = true;
     return img2img_open(m, folder, &z->vae, &z->encoder, e);
 }
 
