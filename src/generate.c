@@ -68,6 +68,23 @@ Job generate_job(const Cli *cli) {
     };
 }
 
+PipelineOptions generate_pipeline(const Cli *cli) {
+    return (PipelineOptions){.device = cli->device,
+                             .dtype = cli->dtype,
+                             .vae_dtype = cli->vae_dtype,
+                             .vram = cli->vram,
+                             .sync = cli->sync,
+                             .no_graphs = cli->no_graphs,
+                             .tuned = cli->tuned || cli->tune ? cli->tuned_file : NULL};
+}
+
+static bool same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
+
+bool generate_same_pipeline(const PipelineOptions *a, const PipelineOptions *b) {
+    return same_text(a->device, b->device) && a->dtype == b->dtype && a->vae_dtype == b->vae_dtype && a->vram == b->vram &&
+           a->sync == b->sync && a->no_graphs == b->no_graphs && same_text(a->tuned, b->tuned);
+}
+
 /* Results go to a file or a pipe that can be full or closed. */
 static Status flush_results(FILE *out, Error *e) {
     if (fflush(out) || ferror(out))
@@ -308,16 +325,10 @@ Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bo
         return fail(e, ERR_USAGE,
                     "--json: the name given to --output is not valid UTF-8, which JSON requires");
     if (cli->profile) TRY(optimes_open(&r.ops, e));
-    PipelineOptions options = {.model = folder,
-                               .device = cli->device,
-                               .dtype = cli->dtype,
-                               .vae_dtype = cli->vae_dtype,
-                               .vram = cli->vram,
-                               .sync = cli->sync,
-                               .no_graphs = cli->no_graphs,
-                               .tuned = cli->tuned_file,
-                               .timer = r.ops ? optimes_timer(r.ops) : NULL,
-                               .interrupted = interrupted};
+    PipelineOptions options = generate_pipeline(cli);
+    options.model = folder;
+    options.timer = r.ops ? optimes_timer(r.ops) : NULL;
+    options.interrupted = interrupted;
     Status status = pipeline_open(&options, &r.pipeline, e);
     r.opened = clock_now();
     if (status == OK) status = run(&r, e);
