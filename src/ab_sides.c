@@ -167,6 +167,7 @@ Status ab_side_warm(AbSide *s, Pipeline *p, const AbScene *scene, const AbShot *
 static void say_warnings(const AbSide *s, const AbScene *scene, const Media *m, bool first) {
     if (!scene->err) return;
     if (m->warning[0]) fprintf(scene->err, "warning: %s: %s\n", s->name, m->warning);
+    if (m->note[0]) fprintf(scene->err, "note: %s: %s\n", s->name, m->note);
     if (m->no_replay[0]) fprintf(scene->err, "warning: %s: %s\n", s->name, m->no_replay);
     for (int i = 0; first && i < m->families; i++)
         if (m->family[i].refused && strcmp(m->family[i].why, m->warning) != 0)

@@ -95,6 +95,7 @@ static void count_seconds(BatchClock *c, const Media *m) {
 
 static void say_notes(Batch *b, const Media *m) {
     if (m->warning[0]) batch_lines_say(&b->lines, "warning: %s\n", m->warning);
+    if (m->note[0]) batch_lines_say(&b->lines, "note: %s\n", m->note);
     if (m->no_replay[0]) batch_lines_say(&b->lines, "warning: %s\n", m->no_replay);
 }
 

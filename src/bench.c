@@ -262,6 +262,7 @@ Status bench_run(const BenchOptions *o, FILE *in, FILE *out, Error *e) {
                             .on = o->on,
                             .no_graphs = o->no_graphs,
                             .tuned = o->tuned,
+                            .verdicts = o->verdicts,
                             .tune = o->tune,
                             .timer = b->ops ? optimes_timer(b->ops) : NULL,
                             .interrupted = o->interrupted};

@@ -31,7 +31,7 @@ typedef struct BenchOptions {
     bool serve;
     bool profile;                /* times of the ops too (optimes.h), as a table on err */
     FILE *err;                   /* for people */
-    const char *tuned;           /* as PipelineOptions */
+    const char *tuned, *verdicts; /* as PipelineOptions */
     bool tune;                   /* bench_tune, not a phase */
     struct Device *on;           /* as PipelineOptions */
     const volatile int *interrupted;

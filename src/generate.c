@@ -75,14 +75,16 @@ PipelineOptions generate_pipeline(const Cli *cli) {
                              .vram = cli->vram,
                              .sync = cli->sync,
                              .no_graphs = cli->no_graphs,
-                             .tuned = cli->tuned || cli->tune ? cli->tuned_file : NULL};
+                             .tuned = cli->tuned || cli->tune ? cli->tuned_file : NULL,
+                             .verdicts = cli->no_verdicts ? NULL : cli->verdict_file};
 }
 
 static bool same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
 
 bool generate_same_pipeline(const PipelineOptions *a, const PipelineOptions *b) {
     return same_text(a->device, b->device) && a->dtype == b->dtype && a->vae_dtype == b->vae_dtype && a->vram == b->vram &&
-           a->sync == b->sync && a->no_graphs == b->no_graphs && same_text(a->tuned, b->tuned);
+           a->sync == b->sync && a->no_graphs == b->no_graphs && same_text(a->tuned, b->tuned) &&
+           same_text(a->verdicts, b->verdicts);
 }
 
 /* Results go to a file or a pipe that can be full or closed. */
@@ -163,6 +165,7 @@ static Status report(Run *r, const Meta *meta, const char *path, const Media *me
 static void say_families(const Run *r, const Media *m, bool first) {
     if (r->cli->verbosity < 0) return;
     if (m->warning[0]) fprintf(r->err, "warning: %s\n", m->warning);
+    if (m->note[0]) fprintf(r->err, "note: %s\n", m->note);
     if (m->no_replay[0]) fprintf(r->err, "warning: %s\n", m->no_replay);
     for (int i = 0; first && i < m->families; i++) {
         const FamilyUse *use = &m->family[i];

@@ -136,6 +136,30 @@ works "--dry-run" ditto -p "a cat" -o a.png --seed 3 --dry-run
 grep -q 'sigmas' .out && grep -q '^output a.png$' .out && [ "$(left)" -eq 0 ]
 is $? "a dry run tells and writes nothing"
 
+# --- what earlier runs found out ---
+looked() { tr -d ' \n\t' <r.json | grep -q "\"first_sight\":{\"looked\":$1,\"believed\":$2,\"written\":$3[,}]"; }
+file=$XDG_CACHE_HOME/ditto/verdicts.tsv
+rm -f "$file"
+works "--verdicts off" ditto -p "a cat" -o a.png --seed 3 --verdicts off --report r.json
+looked '[1-9][0-9]*' 0 0 && [ ! -e "$file" ]
+is $? "every fused kernel is compared, nothing is written"
+works "a first run" ditto -p "a cat" -o b.png --seed 3 --report r.json -y
+n=$(tr -d ' \n\t' <r.json | sed 's/.*"looked":\([0-9]*\).*/\1/')
+looked "$n" 0 "$n" && [ "$(grep -c ' bits' "$file")" -eq "$n" ]
+is $? "and kept"
+works "a second run" ditto -p "a cat" -o c.png --seed 3 --report r.json -y
+looked 0 "$n" 0 && same a.png b.png && same b.png c.png
+is $? "is believed, with the same picture"
+echo nonsense >>"$file"
+works "a damaged file" "$DITTO" -m "$MODEL" -W 32 -H 16 --steps 1 --max-sequence-length 16 -p "a cat" -o d.png --seed 3 --report r.json -y
+[ "$(grep -c 'verdicts.tsv: damaged .*; it is not used$' .err)" -eq 1 ] && looked "$n" 0 "$n.*" && same a.png d.png
+is $? "is said in one line and not used"
+works "no place for it" env XDG_CACHE_HOME=/proc/none "$DITTO" -m "$MODEL" -W 32 -H 16 --steps 1 --max-sequence-length 16 -q -p "a cat" \
+    -o e.png --seed 3 --report r.json -y
+looked "$n" 0 0 && grep -q '"unsaved":.*/proc/none' r.json && same a.png e.png
+is $? "nothing is kept, and nothing fails"
+clean
+
 # --- quality and families ---
 works "--families none" ditto -p "a cat" -o a.png --seed 3 --families none
 works "lossless" ditto -p "a cat" -o b.png --seed 3 --explain
