@@ -208,7 +208,7 @@ Status ab_side_shoot(AbSide *s, Pipeline *p, const AbScene *scene, int k, const 
     else
         snprintf(label, sizeof label, "%s ", s->name);
     scene->line->label = label;
-    scene->line->phase[0] = 0;
+    scene->line->clock.phase[0] = 0;
     Status status = render(s, p, scene, k, reference, out, e);
     scene->line->label = "";
     return status == OK ? OK : because(e, "%s", s->name);

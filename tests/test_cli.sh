@@ -127,8 +127,26 @@ grep -q 'carries no texts' .out
 is $? "--no-metadata leaves nothing"
 works "same pixels" "$DITTO" compare a.png b.png
 works "--json" ditto -p 'größe' -o c.png --seed 4294967296 --json
-grep -q '^{"path":"c.png",.*"seed":4294967296,.*"seconds":{"text":' .out && [ "$(wc -l <.out)" -eq 1 ]
-is $? "--json"
+tail -n 1 .out | grep -q '^{"event":"result","status":"done","path":"c.png",.*"seed":4294967296,.*"seconds":{"text":'
+is $? "--json: the result comes last"
+works "--json of two" ditto -p x -o d.png --steps 3 --count 2 --json
+[ "$(grep -c '^{"event":"result","status":"done",' .out)" -eq 2 ] && tail -n 1 .out | grep -q '"path":"d-2.png"' &&
+    [ "$(grep -vc '^{"event":"\(progress\|result\)",.*}$' .out)" -eq 0 ]
+is $? "--json: events and results, whole lines"
+[ "$(grep -c '"picture":1,"of":2,"phase":"denoise","done":[0-3],"total":3,"seconds":[0-9]*\.[0-9]\{3\}' .out)" -eq 4 ] &&
+    [ "$(grep -c '"picture":2,"of":2,"phase":"denoise"' .out)" -eq 4 ]
+is $? "--json: an event a step"
+grep '"denoise","done":0,' .out | grep -qv remaining && [ "$(grep -c '"denoise","done":[12],.*"remaining":' .out)" -eq 4 ] &&
+    [ "$(grep -c '"denoise","done":3,.*"remaining":0.000}' .out)" -eq 2 ]
+is $? "--json: what remains is said once a step is done"
+[ "$(sed -n 's/.*"phase":"\([a-z]*\)".*/\1/p' .out | uniq | tr '\n' ' ')" = "text denoise decode text denoise decode " ]
+is $? "--json: the phases in their order"
+works "a dump" ditto -p x -o e.png --dump st --seed 1
+printf 'x' | dd of=st/noise.safetensors bs=1 seek=3 conv=notrunc 2>/dev/null
+ditto -p x -o f.png --seed 1 --inject noise=st/noise.safetensors --json >.out 2>.err
+rc=$?
+[ $rc -ne 0 ] && [ ! -e f.png ] && tail -n 1 .out | grep -q "^{\"event\":\"result\",\"status\":\"failed\",\"code\":$rc,\"error\":\".*noise"
+is $? "--json: a failure is a result"
 clean
 
 # --- dry run ---
