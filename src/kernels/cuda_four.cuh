@@ -64,9 +64,8 @@ __device__ inline float finish(float4 s, float inverse, float eps) {
     return rsqrtf(__shfl_sync(ALL, sum, 0) * inverse + eps);
 }
 
-/* r(r(v * rstd) * w) in BF16, or v * rstd * w in f32. */
+/* r(r(v * rstd) * w). */
 __device__ inline Four normed(Four v, float rstd, Four w) { return times(narrow(scaled(widen(v), rstd)), w); }
-__device__ inline float4 normed_f32(Four v, float rstd, Four w) { return times(scaled(widen(v), rstd), widen(w)); }
 
 /* --- rows --- */
 

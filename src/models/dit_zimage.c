@@ -93,9 +93,10 @@ static void bind_blocks(const ZimageDit *m, Bind *b, ZimageBlock *blocks, int64_
     int64_t d = m->c.dim, e = d / m->c.heads;
     for (int i = 0; i < (int)count; i++) {
         ZimageBlock *l = &blocks[i];
-        bind_block(b, first + i);
+        bind_block(b, -1); /* what the block before this one ends with */
         if (modulated) bind_linear(b, &l->mod, 4 * d, m->adaln, true, "%s.%d.adaLN_modulation.0", name, i);
         bind_vector(b, &l->attention_norm1, d, BIND_PLAIN, "%s.%d.attention_norm1.weight", name, i);
+        bind_block(b, first + i);
         bind_vector(b, &l->attention_norm2, d, BIND_PLAIN, "%s.%d.attention_norm2.weight", name, i);
         bind_vector(b, &l->ffn_norm1, d, BIND_PLAIN, "%s.%d.ffn_norm1.weight", name, i);
         bind_vector(b, &l->ffn_norm2, d, BIND_PLAIN, "%s.%d.ffn_norm2.weight", name, i);
@@ -171,27 +172,26 @@ static Status attend(Exec *x, const ZimageBlock *l, Span at, int i, int64_t n, T
                                         .scale = (float)(1.0 / sqrt((double)e))});
 }
 
-/* c: the time embedding [items, adaln], unused by blocks without modulation. */
-static Status block(const ZimageDit *m, Exec *x, const ZimageBlock *l, Tensor h, Tensor c, Span at) {
+/* The block's modulation [items, 4 D]; nothing for blocks without. c: the time embedding [items, adaln]. */
+static Status modulation(Exec *x, const ZimageBlock *l, Tensor c, Tensor mod) {
+    return c.rank ? op_linear(x, &(Linear){.y = mod, .x = c, .w = &l->mod}) : OK;
+}
+
+/* From n, which holds the first norm of h, to h and the first norm of `next` (NULL: none) in n: a block ends in one pass with
+ * what the next begins with. c: unused by blocks without modulation. */
+static Status block(const ZimageDit *m, Exec *x, const ZimageBlock *l, const ZimageBlock *next, Tensor h, Tensor n, Tensor c,
+                    Tensor mod, Tensor next_mod, Span at) {
     size_t mark = arena_mark(x->work);
     int64_t t = h.shape[0], d = m->c.dim, e = d / m->c.heads;
     float eps = (float)m->c.eps;
-    Tensor mod = {0}, n = exec_new(x, t, d);
-    if (c.rank) {
-        mod = exec_new(x, c.shape[0], 4 * d);
-        TRY(op_linear(x, &(Linear){.y = mod, .x = c, .w = &l->mod}));
-    }
-    size_t inside = arena_mark(x->work);
     Tensor qkv = exec_new(x, t, 3 * d), o = exec_new(x, t, d);
     Tensor q = tensor_slice(qkv, 1, 0, d), k = tensor_slice(qkv, 1, d, d), v = tensor_slice(qkv, 1, 2 * d, d);
-    TRY(op_rmsnorm_scale(x, &(RmsNormScale){.y = n, .x = h, .w = l->attention_norm1, .scale = chunk(mod, d, 0),
-                                            .eps = eps}));
     TRY(op_linear_many(x, &(LinearMany){.y = {q, k, v}, .x = n, .w = {&l->q, &l->k, &l->v}}));
     for (int i = 0; i < at.p->items; i++)
         TRY(attend(x, l, at, i, t / at.p->items, tensor_split(q, e), tensor_split(k, e), tensor_split(v, e),
                    tensor_split(o, e)));
     TRY(op_linear(x, &(Linear){.y = n, .x = o, .w = &l->out}));
-    arena_reset(x->work, inside);
+    arena_reset(x->work, mark);
     Tensor both = exec_new(x, t, 2 * m->ffn);
     Tensor gate = tensor_slice(both, 1, 0, m->ffn), up = tensor_slice(both, 1, m->ffn, m->ffn);
     TRY(op_residual_norm_scale(x, &(ResidualNormScale){.y = h, .n = n, .residual = h, .x = n, .w = l->attention_norm2,
@@ -200,10 +200,14 @@ static Status block(const ZimageDit *m, Exec *x, const ZimageBlock *l, Tensor h,
     TRY(op_linear_many(x, &(LinearMany){.y = {gate, up}, .x = n, .w = {&l->w1, &l->w3}}));
     TRY(op_act_mul(x, &(ActMul){.y = gate, .a = gate, .b = up, .kind = ACT_SILU}));
     TRY(op_linear(x, &(Linear){.y = n, .x = gate, .w = &l->w2}));
-    TRY(op_residual_norm(x, &(ResidualNorm){.y = h, .residual = h, .x = n, .w = l->ffn_norm2, .gate = chunk(mod, d, 3),
-                                            .eps = eps}));
     arena_reset(x->work, mark);
-    return OK;
+    if (!next)
+        return op_residual_norm(x, &(ResidualNorm){.y = h, .residual = h, .x = n, .w = l->ffn_norm2, .gate = chunk(mod, d, 3),
+                                                   .eps = eps});
+    TRY(modulation(x, next, c, next_mod));
+    return op_residual_norm_scale(x, &(ResidualNormScale){.y = h, .n = n, .residual = h, .x = n, .w = l->ffn_norm2,
+                                                          .gate = chunk(mod, d, 3), .w_next = next->attention_norm1,
+                                                          .scale = chunk(next_mod, d, 0), .eps = eps});
 }
 
 /* Rows of the first item of `items`. */
@@ -212,12 +216,22 @@ static Tensor first_item(Tensor t, int items) { return tensor_slice(t, 0, 0, t.s
 /* `count` blocks on h, the first of them block `first` of the weights; every one is tapped as NAME.<i>. */
 static Status run_blocks(const ZimageDit *m, Exec *x, const ZimageBlock *blocks, int64_t count, int64_t first, Tensor h,
                          Tensor c, Span at, const char *name) {
+    size_t mark = arena_mark(x->work);
+    int64_t d = m->c.dim;
+    Tensor n = exec_new(x, h.shape[0], d), mod[2] = {{0}, {0}};
+    for (int i = 0; c.rank && i < 2; i++) mod[i] = exec_new(x, c.shape[0], 4 * d);
     for (int i = 0; i < (int)count; i++) {
+        const ZimageBlock *l = &blocks[i], *next = i + 1 < (int)count ? l + 1 : NULL;
+        if (!i) TRY(modulation(x, l, c, mod[0]));
+        if (!i) TRY(op_rmsnorm_scale(x, &(RmsNormScale){.y = n, .x = h, .w = l->attention_norm1, .scale = chunk(mod[0], d, 0),
+                                                        .eps = (float)m->c.eps}));
         TRY(weights_enter(x, (int)first + i));
-        if (block(m, x, &blocks[i], h, c, at) != OK) return because(x->error, "zimage %s block %d", name, i);
+        if (block(m, x, l, next, h, n, c, mod[i % 2], mod[(i + 1) % 2], at) != OK)
+            return because(x->error, "zimage %s block %d", name, i);
         TRY(weights_leave(x, (int)first + i));
         TRY(exec_tapf(x, first_item(h, at.p->items), "zimage.%s.%d", name, i));
     }
+    arena_reset(x->work, mark);
     return OK;
 }
 
