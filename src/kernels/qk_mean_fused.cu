@@ -42,10 +42,9 @@ template <int FORM> __device__ inline Four rotated(Four v, const float4 &c, cons
     if (FORM == ROPE_NONE) return v;
     if (FORM == ROPE_HALF_EAGER) { /* partners are 16 lanes away */
         Four other;
-        other.lo = __shfl_xor_sync(ALL, v.lo, 16);
-        other.hi = __shfl_xor_sync(ALL, v.hi, 16);
-        return {eager_sum(v.lo, other.lo, make_float2(c.x, c.y), make_float2(s.x, s.y)),
-                eager_sum(v.hi, other.hi, make_float2(c.z, c.w), make_float2(s.z, s.w))};
+        for (int i = 0; i < 2; i++) other.p[i] = __shfl_xor_sync(ALL, v.p[i], 16);
+        return {{eager_sum(v.p[0], other.p[0], make_float2(c.x, c.y), make_float2(s.x, s.y)),
+                 eager_sum(v.p[1], other.p[1], make_float2(c.z, c.w), make_float2(s.z, s.w))}};
     }
     float4 x = widen(v);
     float2 a = FORM == ROPE_COMPLEX ? complex_product(x.x, x.y, c.x, s.x) : plain_product(x.x, x.y, c.x, s.x);
