@@ -213,8 +213,8 @@ static const CommandInfo COMMANDS[COMMAND_COUNT] = {
                           "Prints SHA-256 sums: a line a file, then a line a stage of one denoising step. Exit code: 0\n"
                           "nothing differs, 1 a stage differs from the record, 3 a file from the manifest.",
                           0, 0},
-    [COMMAND_BENCH] = {"bench", "step|decode|load|picture -m DIR [options] | --tune -m DIR [options]",
-                       "time a step, the decoder, loading or a picture, as JSON; or tune products",
+    [COMMAND_BENCH] = {"bench", "step|decode|load|picture|text -m DIR [options] | --tune -m DIR [options]",
+                       "time a phase of a picture, as JSON; or tune products",
                        "Median, smallest and largest of --runs; on a GPU by its own clock. --tune writes to ditto/tuned.tsv in\n"
                        "XDG_CACHE_HOME or ~/.cache, which only --tuned reads.", 0, 1},
     [COMMAND_VERIFY] = {"verify", "FILE [-m DIR] [options]", "render a picture or clip again from what it says of itself",

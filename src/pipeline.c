@@ -577,7 +577,7 @@ static Status make_ready(Pipeline *p, const Job *job, Stages *stages, Prepared *
     TRY(carry_out(p, &p->plan, true, e));
     p->planned = true;
     *x = (Exec){.device = p->device, .work = &p->work, .scratch = &p->scratch, .error = e, .unary = &p->unary, .cuda = p->cuda,
-                .sync = p->sync, .first = &p->gate.base, .interrupted = p->interrupted};
+                .sync = p->sync, .first = &p->gate.base, .timer = p->timer, .interrupted = p->interrupted};
     return OK;
 }
 
@@ -647,7 +647,9 @@ Status pipeline_encode(Pipeline *p, const Job *job, bool first, PipelineTexts *o
     Exec x;
     begin_counts(p);
     Status s = make_ready(p, job, NULL, &r, &x, e);
+    double ready = clock_now();
     if (s == OK) s = p->model->ops->texts(p->model, &x, &r.run, &out->rows);
+    out->encoders = clock_now() - ready;
     s = end_counts(p, s, e);
     prepared_free(&r);
     out->seconds = clock_now() - start;

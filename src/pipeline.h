@@ -183,6 +183,7 @@ typedef struct PipelineTexts {
     bool full;      /* nothing was done: what the group has so far might not stay */
     int64_t rows;   /* equal for jobs of equal sizes whose steps make the same calls */
     double seconds; /* plan included */
+    double encoders; /* of them what the encoders took, their embeddings' way to the host included */
 } PipelineTexts;
 /* Runs the job's text encoders now and keeps what they say on the host, bit for bit, so that rendering the job needs none of
  * them: texts of several jobs in a row, then their pictures, and encoders and transformer change places once. first: begins
