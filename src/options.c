@@ -168,7 +168,8 @@ static const Option OPTIONS[] = {
      AT(tune), 0, 0, NULL},
     {"serve", 0, KIND_SWITCH, BEN, NULL, "measure once for each line on standard input", AT(serve), 0, 0, NULL},
     {"json", 0, KIND_SWITCH, RUN | DEC | CMP | INS | VER | SIG | NOI | ABT, NULL,
-     "print JSON: one object a picture, or one for the whole result;\ngenerate, batch: progress events too", AT(json), 0, 0, NULL},
+     "print JSON: one object a picture, or one for the whole result;\ngenerate, batch: progress events too", AT(json), 0, 0,
+     NULL},
     {"verbose", 'v', KIND_VERBOSE, RUN | DEC | ABT, NULL, "say more on standard error", AT(verbosity), 0, 0, NULL},
     {"quiet", 'q', KIND_QUIET, RUN | DEC | SLF | VER | ABT, NULL, "say nothing on standard error but errors", AT(verbosity), 0, 0,
      NULL},
@@ -180,10 +181,11 @@ enum { OPTION_COUNT = (int)(sizeof OPTIONS / sizeof OPTIONS[0]) };
 static const CommandInfo COMMANDS[COMMAND_COUNT] = {
     [COMMAND_GENERATE] = {"generate", "-m DIR -p TEXT [-o NAME.png|NAME.mp4] [options]",
                           "render pictures or clips from a prompt (the default)",
-                          "One path a line on standard output; everything else goes to standard error. With --json standard output\n"
-                          "has JSON lines: \"event\":\"progress\" with phase (text, denoise, decode), done of total, seconds of the phase\n"
-                          "and an estimate of the remaining ones, and last of each picture \"event\":\"result\" with status done, path,\n"
-                          "parameters and seconds, or failed, code and error.", 0,
+                          "One path a line on standard output; everything else goes to standard error.\n"
+                          "With --json standard output has JSON lines: event progress with phase (text, denoise,\n"
+                          "decode), done of total, seconds of the phase and an estimate of those remaining; last of\n"
+                          "each picture event result with status done, path, parameters and seconds, or failed,\n"
+                          "code and error.", 0,
                           0},
     [COMMAND_BATCH] = {"batch", "JOBS --out DIR [options]",
                        "render the jobs of a file: options as JSON, one object a line, or prompts",
