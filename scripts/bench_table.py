@@ -22,6 +22,7 @@ WHAT = {
     "vae_wan_81_lossless_ms": "Wan decoder 832x480, 81 frames, bf16, lossless", "vae_wan_81_high_ms": "the same, high",
     "vae_wan_81_f32_ms": "the same in f32 (TF32 convolutions), lossless",
     "sana81_e2e8_lossless_ms": "SANA-Video, 81 frames, 8 steps, prompt to MP4, lossless", "sana81_e2e8_high_ms": "the same, high",
+    "zimage_text_ms": "Z-Image's text encoder alone, 64 tokens",
     "resgate_t_us": "residual gate, transposed, 7800x2240", "resgate_us": "residual gate 4096x3072",
     "ln_mod_us": "LayerNorm + modulation 4096x3072"}
 PEERS = {"diffusers_eager": "diffusers", "diffusers_compiled": "diffusers compiled", "diffusers_channels_last": "diffusers, channels last",

@@ -398,6 +398,23 @@ def sana_clip(a, wanted):
         figure(name, values, "ms", theirs, answer)
 
 
+LONGER = ("a lighthouse on a cliff at dusk, waves breaking far below, the beam cutting through mist, gulls above the lamp, a small boat "
+          "with a lantern coming home, wet rocks, long exposure, muted blue and orange, a wide empty sky, take 123")
+
+
+def zimage_text(a, wanted):
+    """The text encoder alone on 64 tokens, padded to 512 as the pipeline has it: encode_prompt, the embeddings to the host."""
+    peers = {}
+    if a.peers:
+        from diffusers import ZImagePipeline
+        pipe = ZImagePipeline.from_pretrained(a.model, torch_dtype=BF16, transformer=None, vae=None).to(a.device)
+        peers["diffusers_eager"] = lambda: [e.cpu() for e in pipe.encode_prompt(
+            prompt=LONGER, device=a.device, do_classifier_free_guidance=False, max_sequence_length=512)[0]]
+    notes = {"text_tokens": tokens_of(a, LONGER)}
+    for name, values, theirs, answer in turns(a, "text", 5, 1, peers, wanted):
+        figure(name, values, "ms", {**theirs, **notes}, answer)
+
+
 def eager_chains(device):
     """What PyTorch runs for the figures of single kernels."""
     r = dict(device=device, dtype=BF16)
@@ -436,7 +453,8 @@ def kernels(a, wanted):
         figure(name, ours, "us", peers, said)
 
 
-ZIMAGE = {"zimage_step_lossless_ms": zimage_step, "zimage_step_high_ms": zimage_step, "zimage_e2e8_ms": zimage_picture}
+ZIMAGE = {"zimage_step_lossless_ms": zimage_step, "zimage_step_high_ms": zimage_step, "zimage_e2e8_ms": zimage_picture,
+          "zimage_text_ms": zimage_text}
 SANA = {"sana81_step_lossless_ms": sana_step, "sana81_step_high_ms": sana_step, "sana17_step_lossless_ms": sana17_step,
         "sana17_step_high_ms": sana17_step, "vae_wan_81_lossless_ms": wan_decode, "vae_wan_81_high_ms": wan_decode,
         "vae_wan_81_f32_ms": wan_decode_f32, "sana81_e2e8_lossless_ms": sana_clip, "sana81_e2e8_high_ms": sana_clip}
