@@ -121,7 +121,12 @@ def attention_eager(q, k, v, bias, scale, causal, softcap=0.0, window=0):
 
 
 def attention(q, k, v, bias, scale, causal):
-    mask = None if bias is None else bias.expand(1, q.shape[1], 1, len(bias))  # SanaAttnProcessor2_0: a row a head
+    mask = None
+    if bias is not None and bias.dim() == 1:
+        mask = bias.expand(1, q.shape[1], 1, len(bias))      # SanaAttnProcessor2_0: a row a head
+    elif bias is not None:                                   # transformers' sdpa: pairs, as booleans, and repeated keys
+        groups = q.shape[1] // k.shape[1]
+        mask, k, v = (bias == 0)[None, None], k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
     q, k, v = heads_first(q), heads_first(k), heads_first(v)
     o = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale,
                                        **({"enable_gqa": True} if k.shape[1] != q.shape[1] else {}))
@@ -232,6 +237,15 @@ def expect(op, i, w, b, s, out):
         return [i[0] * (2.0 * torch.sigmoid(i[1])).unsqueeze(-1)]
     if op == "cos_sin":
         return [i[0].cos(), i[0].sin()]
+    if op == "stack_range_norm":                             # pipelines/ltx2/connectors.py; s: eps, scale, padding
+        from diffusers.pipelines.ltx2.connectors import per_layer_masked_mean_norm
+        y = per_layer_masked_mean_norm(i[0][None], torch.tensor([len(i[0]) - integer(s[2])], device=device), device)
+        return [y[0].view(i[0].shape)]
+    if op == "stack_rms_norm":
+        from diffusers.pipelines.ltx2.connectors import per_token_rms_norm
+        y = per_token_rms_norm(i[0][None]).flatten(2, 3)
+        real = (torch.arange(len(i[0]), device=device) >= integer(s[1]))[None, :, None]
+        return [torch.where(real, y, torch.zeros_like(y))[0].view(i[0].shape)]
     if op == "linear_attention":
         return [linear_attention(*(i[n] for n in range(5)), decimal(real(s[0])))]
     if op == "dwconv3_glu":
@@ -284,7 +298,11 @@ def expect(op, i, w, b, s, out):
             y.append(rotate(norm_of_form(x, weight, eps, form), cos, sin, rope, form))
         return y
     if op == "attention":
-        return [attention(i[0], i[1], i[2], i.get(3), i[0].shape[-1] ** -0.5, integer(s[1]) == 1)]
+        y = attention(i[0], i[1], i[2], i.get(3), i[0].shape[-1] ** -0.5, integer(s[1]) == 1)
+        if 3 in i and i[3].dim() == 2:                       # padding attends to nothing there: nobody reads its rows
+            blind = (i[3] != 0).all(-1)
+            y[blind] = out[0][blind]
+        return [y]
     if op == "attention_eager":
         scale = real(s[0])
         return [attention_eager(i[0], i[1], i[2], i.get(3), 1 if scale == 1 else i[0].shape[-1] ** -0.5, integer(s[1]) == 1,

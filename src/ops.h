@@ -21,6 +21,7 @@
 #include "kernels/norm.h"
 #include "kernels/rms_modulate.h"
 #include "kernels/rope_split.h"
+#include "kernels/stack_norm.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -84,7 +85,9 @@ extern "C" {
     X(residual_rms_modulate, ResidualRmsModulate, 3, 7, 0, 1, EXACT)                                     \
     X(norm_rope_split, NormRopeSplit, 1, 4, 0, 2, EXACT)                                                 \
     X(head_gate, HeadGate, 1, 2, 0, 0, EXACT)                                                            \
-    X(cos_sin, CosSin, 2, 1, 0, 0, EXACT)
+    X(cos_sin, CosSin, 2, 1, 0, 0, EXACT)                                                                \
+    X(stack_range_norm, StackRangeNorm, 1, 1, 0, 3, EXACT)                                               \
+    X(stack_rms_norm, StackRmsNorm, 1, 1, 0, 2, EXACT)
 
 typedef enum OpId {
 #define X(name, args, no, ni, nw, ns, promise) OP_##name,

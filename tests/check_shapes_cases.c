@@ -437,6 +437,30 @@ MAKE(cos_sin, CosSin) {
     a->sin = shapes_new(m, F32, p[0], p[1]);
 }
 
+/* Tokens, channels, layers, tokens of padding. */
+MAKE(stack_range_norm, StackRangeNorm) {
+    a->x = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->y = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->eps = 1e-6f, a->scale = 8, a->first = (int32_t)p[3];
+}
+
+MAKE(stack_rms_norm, StackRmsNorm) {
+    a->x = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->y = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->eps = 1e-6f, a->first = (int32_t)p[3];
+}
+
+/* Tokens, heads, heads of k and v, head width, tokens of padding in front: causal behind them. */
+MAKE(masked_attention, Attention) {
+    a->o = shapes_new(m, real(m), p[0], p[1], p[3]);
+    a->q = shapes_new(m, real(m), p[0], p[1], p[3]);
+    a->k = shapes_new(m, real(m), p[0], p[2], p[3]);
+    a->v = shapes_new(m, real(m), p[0], p[2], p[3]);
+    a->bias = shapes_pairs(m, p[0], p[4]);
+    a->scale = (float)(1 / sqrt((double)p[3]));
+    a->mask = MASK_NONE;
+}
+
 MAKE(linear_attention, LinearAttention) { /* tokens, heads, head width: q, k and v side by side, and the rotated ones */
     int64_t d = p[1] * p[2];
     Tensor qkv = shapes_positive(m, p[0], 3 * d), turned = shapes_new(m, real(m), p[0], 2 * d);
@@ -649,6 +673,11 @@ static const ShapeCase FULL[] = {
     {OP_rope_split, "ltx2 video, 121 frames", {6144, 32, 128}, rope_split},
     {OP_rope_split, "ltx2 audio, 121 frames", {126, 32, 64}, rope_split},
     {OP_rope_split, "ltx2 connector", {1024, 30, 128}, rope_split},
+    {OP_stack_range_norm, "ltx2", {1024, 3840, 49, 1012}, stack_range_norm},
+    {OP_stack_range_norm, "ltx2, long prompt", {1024, 3840, 49, 700}, stack_range_norm},
+    {OP_stack_rms_norm, "ltx2.3", {1024, 3840, 49, 1012}, stack_rms_norm},
+    {OP_attention, "gemma3", {1024, 16, 8, 256, 1012}, masked_attention},
+    {OP_attention, "gemma3, long prompt", {1024, 16, 8, 256, 700}, masked_attention},
     {OP_rms_modulate, "ltx2.video, 2 x 121 frames", {12288, 4096}, rms_modulate},
     {OP_residual_rms_modulate, "ltx2.video.text, 2 x 121 frames", {12288, 4096, 1}, residual_rms_modulate},
     {OP_residual_rms_modulate, "ltx2.video.cross, 2 x 121 frames", {12288, 4096, 2}, residual_rms_modulate},
@@ -730,6 +759,9 @@ static const ShapeCase SMALL[] = {
     {OP_attention, "small sana.cross", {144, 300, 2, 112}, cross_attention},
     {OP_linear_silu, "small sana.ff", {144, 224, 1344}, linear_silu},
     {OP_rope_split, "small ltx2", {48, 4, 32}, rope_split},
+    {OP_stack_range_norm, "small ltx2", {32, 48, 5, 11}, stack_range_norm},
+    {OP_stack_rms_norm, "small ltx2", {32, 48, 5, 11}, stack_rms_norm},
+    {OP_attention, "small gemma3", {40, 4, 2, 32, 9}, masked_attention},
     {OP_rms_modulate, "small ltx2", {48, 128}, rms_modulate},
     {OP_residual_rms_modulate, "small ltx2", {48, 128, 3}, residual_rms_modulate},
     {OP_norm_rope_split, "small ltx2", {48, 4, 32, 384}, norm_rope_split},

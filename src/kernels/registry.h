@@ -62,6 +62,8 @@ extern const Impl HEAD_GATE_CPU[];
 extern const int HEAD_GATE_CPU_COUNT;
 extern const Impl ROPE_SPLIT_CPU[];
 extern const int ROPE_SPLIT_CPU_COUNT;
+extern const Impl STACK_NORM_CPU[];
+extern const int STACK_NORM_CPU_COUNT;
 
 #ifdef HAVE_CUDA
 extern const Family FAMILIES_CUDA[];
@@ -102,6 +104,8 @@ extern const Impl HEAD_GATE_CUDA[];
 extern const int HEAD_GATE_CUDA_COUNT;
 extern const Impl ROPE_SPLIT_CUDA[];
 extern const int ROPE_SPLIT_CUDA_COUNT;
+extern const Impl STACK_NORM_CUDA[];
+extern const int STACK_NORM_CUDA_COUNT;
 extern const Impl VAE_KL_REWRITE_CUDA[];
 extern const Impl NORM_MEAN_CUDA[];
 extern const int NORM_MEAN_CUDA_COUNT;
