@@ -211,10 +211,10 @@ MAKE(residual_gate_ln_modulate, ResidualGateLnModulate) { /* tokens, columns */
     a->eps = 1e-6f;
 }
 
-MAKE(rmsnorm, RmsNorm) { /* rows, columns, form */
+MAKE(rmsnorm, RmsNorm) { /* rows, columns, form; 1: without a weight */
     a->y = shapes_new(m, real(m), p[0], p[1]);
     a->x = shapes_new(m, real(m), p[0], p[1]);
-    a->w = shapes_new(m, real(m), p[1]);
+    if (!p[3]) a->w = shapes_new(m, real(m), p[1]);
     a->eps = 1e-6f;
     a->form = (int32_t)p[2];
 }
@@ -535,6 +535,8 @@ static const ShapeCase FULL[] = {
     {OP_linear, "gemma2, long, down", {1352, 9216, 2304, 0}, linear},
     {OP_linear, "zimage.out", {4128, 3840, 3840, 0}, linear},
     {OP_linear, "zimage.w2", {4128, 10240, 3840, 0}, linear},
+    {OP_linear, "ltx2.text_proj_in", {1024, 188160, 3840, 0}, linear},
+    {OP_linear, "ltx2.text_proj_in, both prompts", {2048, 188160, 3840, 0}, linear},
     {OP_linear_rows, "flux.double.mod", {28, 3072, 18432, 1, 1056768}, linear},
     {OP_linear_rows, "flux.single.mod", {28, 3072, 9216, 1, 1056768}, linear},
     {OP_linear_many, "flux.double.qkv image", {4096, 3072, PACK | BIAS, 3072, 3072, 3072}, linear_many},
@@ -580,6 +582,8 @@ static const ShapeCase FULL[] = {
     {OP_rmsnorm, "qwen3", {512, 2560, RMS_TWICE}, rmsnorm},
     {OP_rmsnorm, "gemma2", {519, 2304, RMS_PLUS_ONE}, rmsnorm},
     {OP_rmsnorm, "gemma2, long", {1352, 2304, RMS_PLUS_ONE}, rmsnorm},
+    {OP_rmsnorm, "gemma3", {1024, 3840, RMS_PLUS_ONE}, rmsnorm},
+    {OP_rmsnorm, "ltx2 connector", {1024, 3840, RMS_ONCE, 1}, rmsnorm},
     {OP_rmsnorm_scale, "zimage", {4128, 3840}, rmsnorm_scale},
     {OP_residual_norm, "zimage", {4128, 3840}, residual_norm},
     {OP_residual_norm_scale, "zimage", {4128, 3840}, residual_norm_scale},
@@ -590,6 +594,7 @@ static const ShapeCase FULL[] = {
     {OP_qk_norm_rope_head, "qwen3", {512, 32, 8, 128, ROPE_HALF_EAGER, RMS_TWICE}, qk_norm_rope_head},
     {OP_qk_norm_rope_head, "gemma2", {519, 8, 4, 256, ROPE_HALF_EAGER, RMS_NONE}, qk_norm_rope_head},
     {OP_qk_norm_rope_head, "gemma2, long", {1352, 8, 4, 256, ROPE_HALF_EAGER, RMS_NONE}, qk_norm_rope_head},
+    {OP_qk_norm_rope_head, "gemma3", {1024, 16, 8, 256, ROPE_HALF_EAGER, RMS_PLUS_ONE}, qk_norm_rope_head},
     {OP_attention, "flux.double", {4608, 24, 24, 128, MASK_NONE, 0, 9216}, attention},
     {OP_attention, "flux.single", {4608, 24, 24, 128, MASK_NONE, 15360, 21504}, attention},
     {OP_attention, "zimage", {4128, 30, 30, 128, MASK_NONE, 0, 11520}, attention},

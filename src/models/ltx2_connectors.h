@@ -2,9 +2,9 @@
  * contexts, video and audio, that the transformer attends to.
  *
  * 2.0: each layer's states by their mean and range, one projection for both. 2.3: each state by its root mean square, a
- * projection with bias for each. Then two transformers of one dimension: the tokens move to the front, learned registers fill the slots
- * behind them, all attend to all; norms without weights, q and k normed over the whole width, rotations that differ from head to
- * head; 2.3 gates the heads. Not here: the text encoder (te_gemma3.h), tokens.
+ * projection with bias for each. Then two transformers of one dimension: the tokens move to the front, learned registers fill
+ * the slots behind them, all attend to all; norms without weights, q and k normed over the whole width, rotations that differ
+ * from head to head; 2.3 gates the heads. Not here: the text encoder (te_gemma3.h), tokens.
  * Easy to get wrong: a register is chosen by its slot, not by its place behind the text; slots have positions 0, 1, ... however
  * the text was padded; the attention is given a mask of zeros, and runs as one with a mask; the prompts of guidance are one
  * batch, one product for all their rows. */
