@@ -142,7 +142,8 @@ def _sum(x, *args, **kwargs):
 
 
 def _mean(x, *args, **kwargs):
-    return x.float().mean(*args, **kwargs).to(x.dtype)
+    y = x.float().sum(*args, **kwargs)
+    return (y * (np.float32(1) / np.float32(x.numel() // y.numel())).item()).to(x.dtype)
 
 
 def _pow(x, n):

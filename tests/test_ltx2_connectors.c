@@ -173,42 +173,67 @@ static Status register_none(Exec *x, const void *args) {
     return OK;
 }
 
+/* One side of the op. */
+typedef struct Side { Tensor y, x, w; } Side;
+
+static Status rotate(Exec *x, const NormRopeSplit *a, Tensor y) {
+    int64_t e = y.shape[1] / a->heads;
+    return fault_call(x, OP_rope_split, &(RopeSplit){.y = tensor_split(y, e), .x = tensor_split(y, e),
+                                                     .cos = tensor_split(a->cos, e / 2), .sin = tensor_split(a->sin, e / 2)});
+}
+
 static Status norm_by_head(Exec *x, const void *args) {
-    NormRopeSplit a = *(const NormRopeSplit *)args;
-    int64_t e = a.x.shape[1] / a.heads;
-    for (int32_t h = 0; h < a.heads; h++)
-        TRY(fault_call(x, OP_rmsnorm, &(RmsNorm){.y = tensor_slice(a.y, 1, h * e, e), .x = tensor_slice(a.x, 1, h * e, e),
-                                                 .w = tensor_slice(a.w, 0, h * e, e), .eps = a.eps, .form = RMS_ONCE}));
-    return fault_call(x, OP_rope_split, &(RopeSplit){.y = tensor_split(a.y, e), .x = tensor_split(a.y, e),
-                                                     .cos = tensor_split(a.cos, e / 2), .sin = tensor_split(a.sin, e / 2)});
+    const NormRopeSplit *a = args;
+    const Side side[] = {{a->yq, a->q, a->wq}, {a->yk, a->k, a->wk}};
+    for (int k = 0; k < 2; k++) {
+        int64_t e = a->q.shape[1] / a->heads;
+        for (int32_t h = 0; h < a->heads; h++)
+            TRY(fault_call(x, OP_rmsnorm, &(RmsNorm){.y = tensor_slice(side[k].y, 1, h * e, e),
+                                                     .x = tensor_slice(side[k].x, 1, h * e, e),
+                                                     .w = tensor_slice(side[k].w, 0, h * e, e), .eps = a->eps,
+                                                     .form = RMS_ONCE}));
+        TRY(rotate(x, a, side[k].y));
+    }
+    return OK;
 }
 static Status norm_twice(Exec *x, const void *args) {
-    NormRopeSplit a = *(const NormRopeSplit *)args;
-    int64_t e = a.x.shape[1] / a.heads;
-    TRY(fault_call(x, OP_rmsnorm, &(RmsNorm){.y = a.y, .x = a.x, .w = a.w, .eps = a.eps, .form = RMS_TWICE}));
-    return fault_call(x, OP_rope_split, &(RopeSplit){.y = tensor_split(a.y, e), .x = tensor_split(a.y, e),
-                                                     .cos = tensor_split(a.cos, e / 2), .sin = tensor_split(a.sin, e / 2)});
+    const NormRopeSplit *a = args;
+    const Side side[] = {{a->yq, a->q, a->wq}, {a->yk, a->k, a->wk}};
+    for (int k = 0; k < 2; k++) {
+        TRY(fault_call(x, OP_rmsnorm, &(RmsNorm){.y = side[k].y, .x = side[k].x, .w = side[k].w, .eps = a->eps,
+                                                 .form = RMS_TWICE}));
+        TRY(rotate(x, a, side[k].y));
+    }
+    return OK;
 }
 
 /* The rotation: of neighbours; all heads as the first; rounded between. */
 typedef enum TurnFault { PAIRS, FIRST_HEAD, ROUNDED, BACKWARDS } TurnFault;
 
-static Status turn_fault(Exec *x, const void *args, TurnFault how) {
-    const NormRopeSplit *a = args;
-    int64_t e = a->x.shape[1] / a->heads, half = e / 2;
+static void turn(const NormRopeSplit *a, Tensor y, TurnFault how) {
+    int64_t e = y.shape[1] / a->heads, half = e / 2;
     const float *c = a->cos.data, *s = a->sin.data;
-    TRY(fault_call(x, OP_rmsnorm, &(RmsNorm){.y = a->y, .x = a->x, .w = a->w, .eps = a->eps, .form = RMS_ONCE}));
-    for (int64_t t = 0; t < a->x.shape[0]; t++)
+    for (int64_t t = 0; t < y.shape[0]; t++)
         for (int64_t h = 0; h < a->heads; h++)
             for (int64_t i = 0; i < half; i++) {
                 int64_t at = t * a->cos.stride[0] + (how == FIRST_HEAD ? 0 : h * half) + i;
                 int64_t j0 = h * e + (how == PAIRS ? 2 * i : i), j1 = h * e + (how == PAIRS ? 2 * i + 1 : i + half);
-                float x0 = fault_get(a->y, t, j0), x1 = fault_get(a->y, t, j1), sn = how == BACKWARDS ? -s[at] : s[at];
+                float x0 = fault_get(y, t, j0), x1 = fault_get(y, t, j1), sn = how == BACKWARDS ? -s[at] : s[at];
                 float p0 = x0 * c[at], p1 = x1 * c[at], q0 = x1 * sn, q1 = x0 * sn;
                 if (how == ROUNDED) p0 = bf16_round(p0), p1 = bf16_round(p1), q0 = bf16_round(q0), q1 = bf16_round(q1);
-                fault_set(a->y, t, j0, p0 - q0);
-                fault_set(a->y, t, j1, p1 + q1);
+                fault_set(y, t, j0, p0 - q0);
+                fault_set(y, t, j1, p1 + q1);
             }
+}
+
+static Status turn_fault(Exec *x, const void *args, TurnFault how) {
+    const NormRopeSplit *a = args;
+    const Side side[] = {{a->yq, a->q, a->wq}, {a->yk, a->k, a->wk}};
+    for (int k = 0; k < 2; k++) {
+        TRY(fault_call(x, OP_rmsnorm, &(RmsNorm){.y = side[k].y, .x = side[k].x, .w = side[k].w, .eps = a->eps,
+                                                 .form = RMS_ONCE}));
+        turn(a, side[k].y, how);
+    }
     return OK;
 }
 static Status turn_pairs(Exec *x, const void *a) { return turn_fault(x, a, PAIRS); }

@@ -252,10 +252,8 @@ static Status attend(const Ltx2ConnectorBlock *l, const Ltx2Connector *c, Exec *
     for (int i = 0; i < s->count; i++) {
         Tensor qi = tensor_slice(q, 0, i * s->slots, s->slots), ki = tensor_slice(k, 0, i * s->slots, s->slots);
         Tensor vi = tensor_slice(v, 0, i * s->slots, s->slots), oi = tensor_slice(o, 0, i * s->slots, s->slots);
-        TRY(op_norm_rope_split(x, &(NormRopeSplit){.y = qi, .x = qi, .w = l->norm_q, .cos = s->cos, .sin = s->sin, .eps = EPS,
-                                                   .heads = (int32_t)c->heads}));
-        TRY(op_norm_rope_split(x, &(NormRopeSplit){.y = ki, .x = ki, .w = l->norm_k, .cos = s->cos, .sin = s->sin, .eps = EPS,
-                                                   .heads = (int32_t)c->heads}));
+        TRY(op_norm_rope_split(x, &(NormRopeSplit){.yq = qi, .yk = ki, .q = qi, .k = ki, .wq = l->norm_q, .wk = l->norm_k,
+                                                   .cos = s->cos, .sin = s->sin, .eps = EPS, .heads = (int32_t)c->heads}));
         TRY(op_attention(x, &(Attention){.o = tensor_split(oi, c->head), .q = tensor_split(qi, c->head),
                                          .k = tensor_split(ki, c->head), .v = tensor_split(vi, c->head), .bias = s->zeros,
                                          .scale = scale, .mask = MASK_NONE}));
