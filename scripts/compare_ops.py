@@ -121,7 +121,12 @@ def attention_eager(q, k, v, bias, scale, causal, softcap=0.0, window=0):
 
 
 def attention(q, k, v, bias, scale, causal):
-    mask = None if bias is None else bias.expand(1, q.shape[1], 1, len(bias))  # SanaAttnProcessor2_0: a row a head
+    mask = None
+    if bias is not None and bias.dim() == 1:
+        mask = bias.expand(1, q.shape[1], 1, len(bias))      # SanaAttnProcessor2_0: a row a head
+    elif bias is not None:                                   # transformers' sdpa: pairs, as booleans, and repeated keys
+        groups = q.shape[1] // k.shape[1]
+        mask, k, v = (bias == 0)[None, None], k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
     q, k, v = heads_first(q), heads_first(k), heads_first(v)
     o = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale,
                                        **({"enable_gqa": True} if k.shape[1] != q.shape[1] else {}))
@@ -176,6 +181,15 @@ def pairs_turned(x, cos, sin):
     return out
 
 
+def halves_turned(x, cos, sin):
+    """apply_split_rotary_emb: x [N,H,E], tables [N,H,E/2]."""
+    pairs = x.unflatten(-1, (2, -1)).float()
+    out = pairs * cos[:, :, None]
+    out[:, :, :1].addcmul_(-sin[:, :, None], pairs[:, :, 1:])
+    out[:, :, 1:].addcmul_(sin[:, :, None], pairs[:, :, :1])
+    return out.flatten(-2).to(x.dtype)
+
+
 def linear_attention(q, k, qr, kr, v, eps):
     """The same: all [1,N,H,C], in the layouts that it has them in."""
     q, k, qr, kr, v = (t.contiguous()[None].permute(0, 2, 3, 1) for t in (q, k, qr, kr, v))
@@ -209,6 +223,30 @@ def expect(op, i, w, b, s, out):
     if op == "norm_relu_rope":
         y = F.relu(mean_square_norm(i[0], i[1], decimal(real(s[0]))))
         return [y, pairs_turned(y.unflatten(-1, (-1, 2 * i[2].shape[1])), i[2], i[3]).flatten(-2)]
+    if op == "rope_split":
+        return [halves_turned(i[0], i[1], i[2])]
+    if op in ("rms_modulate", "residual_rms_modulate"):      # LTX2VideoTransformerBlock
+        h = [] if op == "rms_modulate" else [i[0] + (i[2] * i[1] if 2 in i else i[1])]
+        first, eps = 1 if op == "rms_modulate" else 3, decimal(real(s[0]))
+        n = mean_square_norm(h[0] if h else i[0], None, eps)
+        return h + [n * (1 + i[k]) + i[k + 1] for k in (first, first + 2) if k in i]
+    if op == "norm_rope_split":
+        eps, heads = decimal(real(s[0])), integer(s[1])
+        sides = [(n, F.rms_norm(i[n], i[n].shape[-1:], i[n + 2], eps).unflatten(-1, (heads, -1))) for n in (0, 1) if n in i]
+        return [halves_turned(y, *(i[k].unflatten(-1, (heads, -1)) for k in (4, 5))).flatten(-2) for _, y in sides]
+    if op == "head_gate":
+        return [i[0] * (2.0 * torch.sigmoid(i[1])).unsqueeze(-1)]
+    if op == "cos_sin":
+        return [i[0].cos(), i[0].sin()]
+    if op == "stack_range_norm":                             # pipelines/ltx2/connectors.py; s: eps, scale, padding
+        from diffusers.pipelines.ltx2.connectors import per_layer_masked_mean_norm
+        y = per_layer_masked_mean_norm(i[0][None], torch.tensor([len(i[0]) - integer(s[2])], device=device), device)
+        return [y[0].view(i[0].shape)]
+    if op == "stack_rms_norm":
+        from diffusers.pipelines.ltx2.connectors import per_token_rms_norm
+        y = per_token_rms_norm(i[0][None]).flatten(2, 3)
+        real = (torch.arange(len(i[0]), device=device) >= integer(s[1]))[None, :, None]
+        return [torch.where(real, y, torch.zeros_like(y))[0].view(i[0].shape)]
     if op == "linear_attention":
         return [linear_attention(*(i[n] for n in range(5)), decimal(real(s[0])))]
     if op == "dwconv3_glu":
@@ -261,7 +299,11 @@ def expect(op, i, w, b, s, out):
             y.append(rotate(norm_of_form(x, weight, eps, form), cos, sin, rope, form))
         return y
     if op == "attention":
-        return [attention(i[0], i[1], i[2], i.get(3), i[0].shape[-1] ** -0.5, integer(s[1]) == 1)]
+        y = attention(i[0], i[1], i[2], i.get(3), i[0].shape[-1] ** -0.5, integer(s[1]) == 1)
+        if 3 in i and i[3].dim() == 2:                       # padding attends to nothing there: nobody reads its rows
+            blind = (i[3] != 0).all(-1)
+            y[blind] = out[0][blind]
+        return [y]
     if op == "attention_eager":
         scale = real(s[0])
         return [attention_eager(i[0], i[1], i[2], i.get(3), 1 if scale == 1 else i[0].shape[-1] ** -0.5, integer(s[1]) == 1,

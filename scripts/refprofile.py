@@ -46,7 +46,8 @@ def _sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, sca
     if is_causal:
         s = s.masked_fill(torch.ones(s.shape[-2:], dtype=torch.bool).triu(1), float("-inf"))
     if attn_mask is not None:
-        s = s.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == torch.bool else s + attn_mask.float()
+        least = torch.finfo(torch.float32).min               # a query that sees nothing gives numbers, not NaNs
+        s = s.masked_fill(~attn_mask, least) if attn_mask.dtype == torch.bool else s + attn_mask.float()
     e = (s - s.amax(-1, keepdim=True)).exp()
     return ((e.to(q.dtype).float() @ v.float()) / e.sum(-1, keepdim=True)).to(q.dtype)
 
@@ -140,6 +141,11 @@ def _sum(x, *args, **kwargs):
     return x.float().sum(*args, **kwargs).to(x.dtype)
 
 
+def _mean(x, *args, **kwargs):
+    y = x.float().sum(*args, **kwargs)
+    return (y * (np.float32(1) / np.float32(x.numel() // y.numel())).item()).to(x.dtype)
+
+
 def _pow(x, n):
     if n == 3.0:
         return (x * x) * x                       # CUDA: two bf16 products
@@ -160,6 +166,7 @@ class CudaRounding(TorchFunctionMode):
         torch.Tensor.sigmoid: _unary(torch.sigmoid), torch.Tensor.tanh: _unary(torch.tanh),
         torch.Tensor.__truediv__: _div, torch.Tensor.div: _div, torch.div: _div,
         torch.Tensor.__rtruediv__: _one_by, torch.sum: _sum, torch.Tensor.sum: _sum,
+        torch.mean: _mean, torch.Tensor.mean: _mean, torch.rsqrt: _unary(torch.rsqrt),
         torch.Tensor.__mul__: _mul, torch.Tensor.__rmul__: _mul, torch.Tensor.mul: _mul, torch.mul: _mul,
         torch.Tensor.__add__: _add, torch.Tensor.__radd__: _add, torch.Tensor.add: _add, torch.add: _add,
         torch.Tensor.__sub__: _sub, torch.Tensor.sub: _sub, torch.sub: _sub,

@@ -20,7 +20,7 @@ typedef struct Problem {
     double scale, softcap; /* softcap 0: none */
     int64_t window;        /* 0: none */
     bool causal, eager;
-    bool row; /* bias is one row for all heads and queries */
+    bool row, all; /* bias is one row for all heads and queries; or [tq, tk] for all heads */
     DType t;
 } Problem;
 
@@ -36,7 +36,7 @@ static float capped(const Problem *p, float s) {
 }
 
 static double bias_of(const Problem *p, int64_t head, int64_t i, int64_t j) {
-    return (double)p->bias->v[p->row ? j : (head * p->tq + i) * p->tk + j];
+    return (double)p->bias->v[p->row ? j : p->all ? i * p->tk + j : (head * p->tq + i) * p->tk + j];
 }
 
 /* One query row of one head in double: scores [tk], p [tk] and, per element, the sum and the sum of magnitudes. */
@@ -81,10 +81,10 @@ static double naive_row(const Problem *p, int64_t head, int64_t i, const double 
         s *= (float)p->scale;
         if (p->eager) s = (float)check_round((double)s, p->t);
         if (p->softcap > 0) s = capped(p, s);
-        if (p->bias) s = (float)check_r((double)s + bias_of(p, head, i, j), p->row ? F32 : p->t);
+        if (p->bias) s = (float)check_r((double)s + bias_of(p, head, i, j), p->row || p->all ? F32 : p->t);
         prob[j] = drops(p, i, j) ? -INFINITY : s;
         top = fmaxf(top, prob[j]);
-        if (isfinite(prob[j]) && isfinite(score[j]) && !(p->row && p->bias->v[j] < MASKED))
+        if (isfinite(prob[j]) && isfinite(score[j]) && !((p->row || p->all) && bias_of(p, head, i, j) < MASKED))
             worst = fmax(worst, fabs((double)prob[j] - score[j]));
     }
     for (int64_t j = 0; j < p->tk; j++) sum += prob[j] = expf(prob[j] - top);
@@ -177,7 +177,18 @@ static void make_attention(Case *c) {
         q->v[check_below(c, q->n)] = NAN;
         for (int64_t d = 0; d < p.e; d++) q->v[(q->n / p.e - 1) * p.e + d] *= 16;
     }
-    if (c->index / SIZE_COUNT >= 8) { /* a mask of keys, the last ones or any; then a bias of ordinary size */
+    if (c->index / SIZE_COUNT >= 16) { /* a mask of pairs: causal, behind padding that stands in front; or an ordinary bias */
+        Buf *bias = check_in(c, "bias", &a->bias, p.t, check_below(c, 2) ? LAYOUT_DENSE : LAYOUT_PADDED, SHAPE(p.tq, p.tk));
+        bool plain = c->index / SIZE_COUNT >= 18;
+        int64_t first = check_below(c, p.tk);
+        check_fill(c, bias, 0, 2);
+        for (int64_t i = 0; !plain && i < p.tq; i++)
+            for (int64_t j = 0; j < p.tk; j++)
+                bias->v[i * p.tk + j] = j < first || j > i + p.tk - p.tq ? (float)check_round(-3.38e38, p.t) : 0;
+        a->mask = MASK_NONE;
+        p.causal = false, p.all = true, p.bias = bias;
+        check_label(c, ", %s", plain ? "bias of pairs" : "mask of pairs");
+    } else if (c->index / SIZE_COUNT >= 8) { /* a mask of keys, the last ones or any; then a bias of ordinary size */
         Buf *bias = check_in(c, "bias", &a->bias, p.t, LAYOUT_DENSE, SHAPE(p.tk));
         bool plain = c->index / SIZE_COUNT >= 12, tail = check_below(c, 2);
         check_fill(c, bias, 0, 2);
@@ -449,7 +460,7 @@ static void make_linear_attention(Case *c) {
 }
 
 const CaseSet CHECK_ATTENTION[] = {
-    {OP_attention, SIZE_COUNT * 16, make_attention},
+    {OP_attention, SIZE_COUNT * 20, make_attention},
     {OP_attention_eager, SIZE_COUNT * 10, make_attention_eager},
     {OP_self_attention, 48, make_self_attention},
     {OP_linear_attention, 8 * 4, make_linear_attention},

@@ -79,6 +79,16 @@ Tensor shapes_mask(Maker *m, int64_t n, int64_t real) {
     return t;
 }
 
+Tensor shapes_pairs(Maker *m, int64_t n, int64_t pads) {
+    Tensor t = shapes_new(m, m->dtype, n, n);
+    uint16_t *v = calloc((size_t)(n * n), sizeof *v);
+    if (!v) exit(99);
+    for (int64_t i = 0; i < n * n; i++) v[i] = i % n < pads || i % n > i / n ? 0xff7f : 0;
+    if (!m->counting) patterns(m, t, v);
+    free(v);
+    return t;
+}
+
 Tensor shapes_positive(Maker *m, int64_t rows, int64_t columns) {
     Tensor t = shapes_new(m, m->dtype, rows, columns);
     if (m->counting) return t;

@@ -49,6 +49,8 @@ Tensor shapes_tensor(Maker *m, DType dtype, int rank, const int64_t *shape);
 Tensor shapes_transposed(Maker *m, DType dtype, int64_t rows, int64_t columns);
 /* I32 [n] below `most`. */
 Tensor shapes_ids(Maker *m, int64_t n, int64_t most);
+/* [n,n] for a causal softmax behind `pads` keys that nobody sees: zeros, and the least BF16 number. */
+Tensor shapes_pairs(Maker *m, int64_t n, int64_t pads);
 /* [n] of zeros from 0, and from `real` on what takes a key out of a softmax. */
 Tensor shapes_mask(Maker *m, int64_t n, int64_t real);
 /* [rows, columns] of numbers behind a ReLU: half of them 0. */

@@ -211,10 +211,10 @@ MAKE(residual_gate_ln_modulate, ResidualGateLnModulate) { /* tokens, columns */
     a->eps = 1e-6f;
 }
 
-MAKE(rmsnorm, RmsNorm) { /* rows, columns, form */
+MAKE(rmsnorm, RmsNorm) { /* rows, columns, form; 1: without a weight */
     a->y = shapes_new(m, real(m), p[0], p[1]);
     a->x = shapes_new(m, real(m), p[0], p[1]);
-    a->w = shapes_new(m, real(m), p[1]);
+    if (!p[3]) a->w = shapes_new(m, real(m), p[1]);
     a->eps = 1e-6f;
     a->form = (int32_t)p[2];
 }
@@ -390,6 +390,79 @@ MAKE(norm_relu_rope, NormReluRope) { /* tokens, heads, head width; columns of x'
     a->eps = 1e-5f;
 }
 
+MAKE(rope_split, RopeSplit) { /* tokens, heads, head width: in place */
+    a->y = a->x = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->cos = tensor_split(shapes_wave(m, p[0], p[1] * p[2] / 2, 0, false), p[2] / 2);
+    a->sin = tensor_split(shapes_wave(m, p[0], p[1] * p[2] / 2, 1, false), p[2] / 2);
+}
+
+MAKE(rms_modulate, RmsModulate) { /* rows, columns */
+    a->y = shapes_new(m, real(m), p[0], p[1]);
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->scale = shapes_new(m, real(m), p[1]);
+    a->shift = shapes_new(m, real(m), p[1]);
+    a->eps = 1e-6f;
+}
+
+MAKE(residual_rms_modulate, ResidualRmsModulate) { /* rows, columns; 1: a gate, 2: a second modulation */
+    a->h = a->residual = shapes_new(m, real(m), p[0], p[1]);
+    a->y = a->x = shapes_new(m, real(m), p[0], p[1]);
+    if (p[2] & 1) a->gate = shapes_new(m, real(m), p[1]);
+    a->scale = shapes_new(m, real(m), p[1]);
+    a->shift = shapes_new(m, real(m), p[1]);
+    a->eps = 1e-6f;
+    if (!(p[2] & 2)) return;
+    a->y2 = shapes_new(m, real(m), p[0], p[1]);
+    a->scale2 = shapes_new(m, real(m), p[1]);
+    a->shift2 = shapes_new(m, real(m), p[1]);
+}
+
+MAKE(norm_rope_split, NormRopeSplit) { /* tokens, heads, head width; columns of the buffer; 1: with k */
+    int64_t d = p[1] * p[2];
+    Tensor buffer = shapes_new(m, real(m), p[0], p[3]);
+    a->yq = a->q = tensor_slice(buffer, 1, 0, d);
+    a->wq = shapes_new(m, real(m), d);
+    if (p[4]) a->yk = a->k = tensor_slice(buffer, 1, d, d), a->wk = shapes_new(m, real(m), d);
+    a->cos = shapes_wave(m, p[0], d / 2, 0, false);
+    a->sin = shapes_wave(m, p[0], d / 2, 1, false);
+    a->eps = 1e-6f;
+    a->heads = (int32_t)p[1];
+}
+
+MAKE(head_gate, HeadGate) { /* tokens, heads, head width */
+    a->y = a->x = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->logits = shapes_new(m, real(m), p[0], p[1]);
+}
+
+MAKE(cos_sin, CosSin) {
+    a->cos = a->x = shapes_new(m, F32, p[0], p[1]);
+    a->sin = shapes_new(m, F32, p[0], p[1]);
+}
+
+/* Tokens, channels, layers, tokens of padding. */
+MAKE(stack_range_norm, StackRangeNorm) {
+    a->x = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->y = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->eps = 1e-6f, a->scale = 8, a->first = (int32_t)p[3];
+}
+
+MAKE(stack_rms_norm, StackRmsNorm) {
+    a->x = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->y = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->eps = 1e-6f, a->first = (int32_t)p[3];
+}
+
+/* Tokens, heads, heads of k and v, head width, tokens of padding in front: causal behind them. */
+MAKE(masked_attention, Attention) {
+    a->o = shapes_new(m, real(m), p[0], p[1], p[3]);
+    a->q = shapes_new(m, real(m), p[0], p[1], p[3]);
+    a->k = shapes_new(m, real(m), p[0], p[2], p[3]);
+    a->v = shapes_new(m, real(m), p[0], p[2], p[3]);
+    a->bias = shapes_pairs(m, p[0], p[4]);
+    a->scale = (float)(1 / sqrt((double)p[3]));
+    a->mask = MASK_NONE;
+}
+
 MAKE(linear_attention, LinearAttention) { /* tokens, heads, head width: q, k and v side by side, and the rotated ones */
     int64_t d = p[1] * p[2];
     Tensor qkv = shapes_positive(m, p[0], 3 * d), turned = shapes_new(m, real(m), p[0], 2 * d);
@@ -464,6 +537,8 @@ static const ShapeCase FULL[] = {
     {OP_linear, "gemma2, long, down", {1352, 9216, 2304, 0}, linear},
     {OP_linear, "zimage.out", {4128, 3840, 3840, 0}, linear},
     {OP_linear, "zimage.w2", {4128, 10240, 3840, 0}, linear},
+    {OP_linear, "ltx2.text_proj_in", {1024, 188160, 3840, 0}, linear},
+    {OP_linear, "ltx2.text_proj_in, both prompts", {2048, 188160, 3840, 0}, linear},
     {OP_linear_rows, "flux.double.mod", {28, 3072, 18432, 1, 1056768}, linear},
     {OP_linear_rows, "flux.single.mod", {28, 3072, 9216, 1, 1056768}, linear},
     {OP_linear_many, "flux.double.qkv image", {4096, 3072, PACK | BIAS, 3072, 3072, 3072}, linear_many},
@@ -509,6 +584,8 @@ static const ShapeCase FULL[] = {
     {OP_rmsnorm, "qwen3", {512, 2560, RMS_TWICE}, rmsnorm},
     {OP_rmsnorm, "gemma2", {519, 2304, RMS_PLUS_ONE}, rmsnorm},
     {OP_rmsnorm, "gemma2, long", {1352, 2304, RMS_PLUS_ONE}, rmsnorm},
+    {OP_rmsnorm, "gemma3", {1024, 3840, RMS_PLUS_ONE}, rmsnorm},
+    {OP_rmsnorm, "ltx2 connector", {1024, 3840, RMS_ONCE, 1}, rmsnorm},
     {OP_rmsnorm_scale, "zimage", {4128, 3840}, rmsnorm_scale},
     {OP_residual_norm, "zimage", {4128, 3840}, residual_norm},
     {OP_residual_norm_scale, "zimage", {4128, 3840}, residual_norm_scale},
@@ -519,6 +596,7 @@ static const ShapeCase FULL[] = {
     {OP_qk_norm_rope_head, "qwen3", {512, 32, 8, 128, ROPE_HALF_EAGER, RMS_TWICE}, qk_norm_rope_head},
     {OP_qk_norm_rope_head, "gemma2", {519, 8, 4, 256, ROPE_HALF_EAGER, RMS_NONE}, qk_norm_rope_head},
     {OP_qk_norm_rope_head, "gemma2, long", {1352, 8, 4, 256, ROPE_HALF_EAGER, RMS_NONE}, qk_norm_rope_head},
+    {OP_qk_norm_rope_head, "gemma3", {1024, 16, 8, 256, ROPE_HALF_EAGER, RMS_PLUS_ONE}, qk_norm_rope_head},
     {OP_attention, "flux.double", {4608, 24, 24, 128, MASK_NONE, 0, 9216}, attention},
     {OP_attention, "flux.single", {4608, 24, 24, 128, MASK_NONE, 15360, 21504}, attention},
     {OP_attention, "zimage", {4128, 30, 30, 128, MASK_NONE, 0, 11520}, attention},
@@ -599,6 +677,23 @@ static const ShapeCase FULL[] = {
     {OP_attention, "sana.cross, 81 frames", {32760, 300, 20, 112}, cross_attention},
     {OP_linear_silu, "sana.ff, 17 frames", {7800, 2240, 13440}, linear_silu},
     {OP_linear_silu, "sana.ff, 81 frames", {32760, 2240, 13440}, linear_silu},
+    {OP_rope_split, "ltx2 video, 121 frames", {6144, 32, 128}, rope_split},
+    {OP_rope_split, "ltx2 audio, 121 frames", {126, 32, 64}, rope_split},
+    {OP_rope_split, "ltx2 connector", {1024, 30, 128}, rope_split},
+    {OP_stack_range_norm, "ltx2", {1024, 3840, 49, 1012}, stack_range_norm},
+    {OP_stack_range_norm, "ltx2, long prompt", {1024, 3840, 49, 700}, stack_range_norm},
+    {OP_stack_rms_norm, "ltx2.3", {1024, 3840, 49, 1012}, stack_rms_norm},
+    {OP_attention, "gemma3", {1024, 16, 8, 256, 1012}, masked_attention},
+    {OP_attention, "gemma3, long prompt", {1024, 16, 8, 256, 700}, masked_attention},
+    {OP_rms_modulate, "ltx2.video, 2 x 121 frames", {12288, 4096}, rms_modulate},
+    {OP_residual_rms_modulate, "ltx2.video.text, 2 x 121 frames", {12288, 4096, 1}, residual_rms_modulate},
+    {OP_residual_rms_modulate, "ltx2.video.cross, 2 x 121 frames", {12288, 4096, 2}, residual_rms_modulate},
+    {OP_residual_rms_modulate, "ltx2.audio.ff, 2 x 121 frames", {252, 2048, 1}, residual_rms_modulate},
+    {OP_norm_rope_split, "ltx2.video, 121 frames", {6144, 32, 128, 12288, 1}, norm_rope_split},
+    {OP_norm_rope_split, "ltx2.cross, 121 frames", {6144, 32, 64, 2048}, norm_rope_split},
+    {OP_norm_rope_split, "ltx2.audio, 121 frames", {126, 32, 64, 6144, 1}, norm_rope_split},
+    {OP_head_gate, "ltx2.video, 2 x 121 frames", {12288, 32, 128}, head_gate},
+    {OP_cos_sin, "ltx2.video, 121 frames", {6144, 2048}, cos_sin},
     {OP_dwconv3_glu, "sana.ff, 17 frames", {5, 30, 52, 6720}, dwconv3_glu},
     {OP_dwconv3_glu, "sana.ff, 81 frames", {21, 30, 52, 6720}, dwconv3_glu},
     {OP_linear, "sana.point, 17 frames", {7800, 6720, 2240, 0}, linear},
@@ -670,6 +765,15 @@ static const ShapeCase SMALL[] = {
     {OP_linear_attention, "small sana", {144, 2, 112}, linear_attention},
     {OP_attention, "small sana.cross", {144, 300, 2, 112}, cross_attention},
     {OP_linear_silu, "small sana.ff", {144, 224, 1344}, linear_silu},
+    {OP_rope_split, "small ltx2", {48, 4, 32}, rope_split},
+    {OP_stack_range_norm, "small ltx2", {32, 48, 5, 11}, stack_range_norm},
+    {OP_stack_rms_norm, "small ltx2", {32, 48, 5, 11}, stack_rms_norm},
+    {OP_attention, "small gemma3", {40, 4, 2, 32, 9}, masked_attention},
+    {OP_rms_modulate, "small ltx2", {48, 128}, rms_modulate},
+    {OP_residual_rms_modulate, "small ltx2", {48, 128, 3}, residual_rms_modulate},
+    {OP_norm_rope_split, "small ltx2", {48, 4, 32, 384}, norm_rope_split},
+    {OP_head_gate, "small ltx2", {48, 4, 32}, head_gate},
+    {OP_cos_sin, "small ltx2", {48, 64}, cos_sin},
     {OP_dwconv3_glu, "small sana.ff", {3, 8, 6, 672}, dwconv3_glu},
     {.name = NULL},
 };

@@ -41,17 +41,19 @@ static void attention(Tally *t, const CudaLibs *l) {
         AttentionGraph form;
         bool good;
         int64_t bias; /* keys that it is for; 0: none */
+        bool pairs;   /* a row for each query */
     } CASE[] = {
-        {4608, 4608, 24, 24, 128, 0, MASK_NONE, ATTENTION_UNIFIED, true, 0},
-        {4608, 4608, 24, 24, 128, 256, MASK_NONE, ATTENTION_UNIFIED, true, 0},
-        {126, 1024, 32, 32, 64, 0, MASK_NONE, ATTENTION_UNIFIED, true, 0},
-        {1, 1, 1, 1, 8, 0, MASK_NONE, ATTENTION_UNIFIED, true, 0},
-        {4608, 4608, 24, 24, 128, 0, MASK_NONE, ATTENTION_COMPOSITE, true, 0},
-        {77, 77, 12, 12, 64, 0, MASK_CAUSAL, ATTENTION_COMPOSITE, true, 0},
-        {512, 512, 32, 8, 128, 0, MASK_CAUSAL, ATTENTION_COMPOSITE, true, 0},
-        {512, 512, 32, 8, 128, 64, MASK_NONE, ATTENTION_COMPOSITE, true, 0},
-        {512, 512, 32, 5, 128, 0, MASK_NONE, ATTENTION_COMPOSITE, false, 0}, /* heads do not divide */
-        {7800, 300, 20, 20, 112, 0, MASK_NONE, ATTENTION_COMPOSITE, true, 300},
+        {4608, 4608, 24, 24, 128, 0, MASK_NONE, ATTENTION_UNIFIED, true, 0, false},
+        {4608, 4608, 24, 24, 128, 256, MASK_NONE, ATTENTION_UNIFIED, true, 0, false},
+        {126, 1024, 32, 32, 64, 0, MASK_NONE, ATTENTION_UNIFIED, true, 0, false},
+        {1, 1, 1, 1, 8, 0, MASK_NONE, ATTENTION_UNIFIED, true, 0, false},
+        {4608, 4608, 24, 24, 128, 0, MASK_NONE, ATTENTION_COMPOSITE, true, 0, false},
+        {77, 77, 12, 12, 64, 0, MASK_CAUSAL, ATTENTION_COMPOSITE, true, 0, false},
+        {512, 512, 32, 8, 128, 0, MASK_CAUSAL, ATTENTION_COMPOSITE, true, 0, false},
+        {512, 512, 32, 8, 128, 64, MASK_NONE, ATTENTION_COMPOSITE, true, 0, false},
+        {512, 512, 32, 5, 128, 0, MASK_NONE, ATTENTION_COMPOSITE, false, 0, false}, /* heads do not divide */
+        {7800, 300, 20, 20, 112, 0, MASK_NONE, ATTENTION_COMPOSITE, true, 300, false},
+        {1024, 1024, 16, 8, 256, 0, MASK_NONE, ATTENTION_COMPOSITE, true, 1024, true},
     };
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
         Attention a = {.q = view(CASE[i].tq, CASE[i].h, CASE[i].e, CASE[i].gap),
@@ -60,6 +62,7 @@ static void attention(Tally *t, const CudaLibs *l) {
                        .o = view(CASE[i].tq, CASE[i].h, CASE[i].e, 0),
                        .scale = 0.125f, .mask = CASE[i].mask};
         if (CASE[i].bias) a.bias = tensor_of((void *)4096, BF16, CASE[i].bias);
+        if (CASE[i].pairs) a.bias = tensor_of((void *)4096, BF16, CASE[i].tq, CASE[i].bias);
         Error e = {0};
         char what[64];
         snprintf(what, sizeof what, "attention %zu", i);

@@ -14,9 +14,10 @@ typedef enum AttentionMask { MASK_NONE, MASK_CAUSAL } AttentionMask;
 
 /* o = r(softmax(scale q.k^T + bias) v): the flash form, f32 scores, no rounding between (PyTorch's SDPA). For BF16 the
  * probabilities are rounded to bf16 before the second product, as cuDNN does. scale is 1/sqrt(E) computed in double. bias:
- * one row [Tk] of q's dtype for all heads and queries, added in f32 (a mask of keys: 0 or a large negative number), or
- * absent; with it mask is MASK_NONE. The order of the sums is free; the CUDA reference keeps to that of PyTorch's kernels:
- * cuDNN's own, and for BF16 heads of 257 to 512 that are multiples of 32, without bias, the one in attention_wide.h. */
+ * of q's dtype, for all heads, one row [Tk] for all queries or [Tq,Tk] with contiguous rows, added in f32 (a mask: 0 or a
+ * large negative number, finite so that a query without keys gives numbers), or absent; with it mask is MASK_NONE. The order
+ * of the sums is free; the CUDA reference keeps to that of PyTorch's kernels: cuDNN's own, and for BF16 heads of 257 to 512
+ * that are multiples of 32, without bias, the one in attention_wide.h. */
 typedef struct Attention { Tensor o, q, k, v, bias; float scale; int32_t mask; } Attention;
 
 /* The eager form of transformers: s = r(r(q.k^T) * scale) (scale 1: no second rounding happens), with softcap (above 0)

@@ -104,6 +104,18 @@ static void row_round(float *v, int64_t n) {
     for (int64_t i = 0; i < n; i++) v[i] = bf16_round(v[i]);
 }
 
+/* bias: of a [Tk] bias, widened; a [Tq,Tk] one is read row by row. */
+static void add_bias(const Attention *a, const float *bias, int64_t query, int64_t k0, float *row, int64_t m) {
+    float wide[BLOCK_K];
+    if (!bias && !a->bias.rank) return;
+    if (!bias) {
+        int64_t at = query * a->bias.stride[0] + k0;
+        gemm_widen(wide, (const char *)a->bias.data + at * (int64_t)dtype_size(a->bias.dtype), a->bias.dtype, F32, m);
+    }
+    const float *from = bias ? bias + k0 : wide;
+    for (int64_t j = 0; j < m; j++) row[j] += from[j];
+}
+
 static void flash_unit(const Plan *p, const Attention *a, const float *bias, int64_t head, int64_t q0, char *scratch) {
     float *q_buffer = (float *)(void *)(scratch + p->q), *kv = (float *)(void *)(scratch + p->kv);
     float *s = (float *)(void *)(scratch + p->scores), *out = (float *)(void *)(scratch + p->out);
@@ -122,8 +134,7 @@ static void flash_unit(const Plan *p, const Attention *a, const float *bias, int
             float *row = s + i * m;
             if (causal)
                 for (int64_t j = gemm_max(q0 + i + 1 - k0, 0); j < m; j++) row[j] = -INFINITY;
-            if (bias)
-                for (int64_t j = 0; j < m; j++) row[j] += bias[k0 + j];
+            add_bias(a, bias, q0 + i, k0, row, m);
             float block = row_max(row, m), top = block > max[i] ? block : max[i];
             float finite = top == -INFINITY ? 0 : top; /* nothing seen yet: exp(-inf - 0) is the 0 wanted */
             float keep = exp_f32(max[i] - finite);
@@ -144,11 +155,12 @@ static void flash_unit(const Plan *p, const Attention *a, const float *bias, int
 
 static Status check_bias(Exec *x, const Attention *a) {
     const Tensor *b = &a->bias;
-    if (!b->rank || (b->rank == 1 && b->shape[0] == a->k.shape[0] && b->stride[0] == 1 && b->dtype == a->q.dtype &&
-                     a->mask == MASK_NONE))
+    bool row = b->rank == 1, rows = b->rank == 2 && b->shape[0] == a->q.shape[0];
+    if (!b->rank || ((row || rows) && b->shape[b->rank - 1] == a->k.shape[0] && b->stride[b->rank - 1] == 1 &&
+                     b->dtype == a->q.dtype && a->mask == MASK_NONE))
         return OK;
-    return fail(x->error, ERR_MODEL, "attention: bias must be one row [%lld] of the dtype of q, without another mask",
-                (long long)a->k.shape[0]);
+    return fail(x->error, ERR_MODEL, "attention: bias must be [%lld] or [%lld, %lld] of the dtype of q, without another mask",
+                (long long)a->k.shape[0], (long long)a->q.shape[0], (long long)a->k.shape[0]);
 }
 
 static Status attention(Exec *x, const void *args) {
@@ -156,10 +168,10 @@ static Status attention(Exec *x, const void *args) {
     TRY(check(x, OP_attention, a->o, a->q, a->k, a->v));
     TRY(check_bias(x, a));
     Plan p = plan(a->q, a->k, false);
-    size_t total = p.per_thread * (size_t)p.threads, at = a->bias.rank ? gemm_piece(&total, p.tk) : 0;
+    size_t total = p.per_thread * (size_t)p.threads, at = a->bias.rank == 1 ? gemm_piece(&total, p.tk) : 0;
     char *scratch = arena_push(x->scratch, total);
     if (!scratch) return fail(x->error, ERR_MEMORY, "attention: no scratch");
-    float *bias = a->bias.rank ? (float *)(void *)(scratch + at) : NULL;
+    float *bias = a->bias.rank == 1 ? (float *)(void *)(scratch + at) : NULL;
     if (bias) gemm_widen(bias, a->bias.data, a->bias.dtype, F32, p.tk);
     int64_t units = p.heads * p.blocks;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(p.threads)
@@ -174,7 +186,7 @@ static size_t attention_scratch(const Exec *x, const void *args) {
     (void)x;
     Plan p = plan(a->q, a->k, false);
     size_t total = p.per_thread * (size_t)p.threads;
-    if (a->bias.rank) gemm_piece(&total, p.tk);
+    if (a->bias.rank == 1) gemm_piece(&total, p.tk);
     return total;
 }
 

@@ -76,7 +76,9 @@ static void composite(CudaDnn *g, const Attention *a) {
     cuda_dnn_matmul(g, q, k, product);
     cuda_dnn_pointwise(g, CUDNN_POINTWISE_MUL, f32, -1, product, scalar(g, ATTENTION_ID_SCALE), NULL, s);
     if (a->bias.rank) {
-        const int64_t dims[] = {1, 1, 1, tk}, strides[] = {tk, tk, tk, 1};
+        bool rows = a->bias.rank == 2;
+        int64_t row = rows ? a->bias.stride[0] : tk;
+        const int64_t dims[] = {1, 1, rows ? tq : 1, tk}, strides[] = {rows ? tq * row : tk, rows ? tq * row : tk, row, 1};
         CudaDnnDesc bias = cuda_dnn_tensor(g, ATTENTION_ID_BIAS, CUDNN_DATA_BFLOAT16, DNN_REAL, dims, strides);
         CudaDnnDesc biased = FULL(f32);
         cuda_dnn_pointwise(g, CUDNN_POINTWISE_ADD, f32, -1, s, bias, NULL, biased);
@@ -117,6 +119,7 @@ void attention_cuda_graph(CudaDnn *g, const Attention *a, AttentionGraph form) {
 
 typedef struct Key {
     int64_t tq, tk, h, hk, e, token[4], head[4]; /* strides of q, k, v, o */
+    int64_t bias_row; /* stride of the rows of a [Tq,Tk] bias; 0: one row, or none */
     int32_t kind, causal, biased, none;
 } Key;
 
@@ -126,7 +129,8 @@ static Status flash_plan(Cuda *c, cudnnHandle_t handle, const Attention *a, Cuda
     memset(&key, 0, sizeof key);
     key.kind = KEY_ATTENTION;
     key.causal = a->mask == MASK_CAUSAL;
-    key.biased = a->bias.rank != 0;
+    key.biased = a->bias.rank;
+    if (a->bias.rank == 2) key.bias_row = a->bias.stride[0];
     key.tq = a->q.shape[0], key.tk = a->k.shape[0];
     key.h = a->q.shape[1], key.hk = a->k.shape[1], key.e = a->q.shape[2];
     const Tensor *all[] = {&a->q, &a->k, &a->v, &a->o};
@@ -252,7 +256,7 @@ static Parts parts_of(const Attention *a) {
     if (a->q.dtype == BF16) p.probabilities = piece(&p.total, batch * p.rows * tk, BF16);
     p.out = piece(&p.total, batch * p.rows * a->q.shape[2], F32);
     p.sums = piece(&p.total, batch * p.rows, F32);
-    if (a->bias.rank && a->bias.dtype != F32) p.bias = piece(&p.total, tk, F32);
+    if (a->bias.rank && a->bias.dtype != F32) p.bias = piece(&p.total, a->bias.rank == 2 ? tq * tk : tk, F32);
     return p;
 }
 
@@ -266,7 +270,7 @@ static Status parts_run(Exec *x, const Attention *a) {
     char *out = at + p.scores + p.probabilities, *sums = out + p.out;
     Tensor bias = a->bias;
     if (p.bias) {
-        bias = tensor_of(sums + p.sums, F32, tk);
+        bias = tensor_make(sums + p.sums, F32, bias.rank, bias.shape);
         TRY(cuda_pieces_op(x, OP_copy, &(Copy){.y = bias, .x = a->bias}));
     }
     for (int64_t g = 0; g < p.heads.outer; g++)
@@ -275,7 +279,8 @@ static Status parts_run(Exec *x, const Attention *a) {
             Tensor s = tensor_of(at, F32, batch, n, tk), sum = tensor_of(sums, F32, batch, n);
             Tensor pr = tensor_of(probabilities, a->q.dtype, batch, n, tk), acc = tensor_of(out, F32, batch, n, e);
             TRY(scores(x, "attention", &a->q, &a->k, g * batch, g, p.heads.k_step, q0, a->scale, s));
-            if (bias.rank) TRY(cuda_pieces_op(x, OP_add, &(Add){.y = s, .a = s, .b = bias}));
+            Tensor b = bias.rank == 2 ? tensor_slice(bias, 0, q0, n) : bias;
+            if (b.rank) TRY(cuda_pieces_op(x, OP_add, &(Add){.y = s, .a = s, .b = b}));
             TRY(cuda_pieces_flash(x, pr, sum, s, q0, a->mask == MASK_CAUSAL));
             TRY(mix(x, "attention", pr, &a->v, g, p.heads.k_step, acc.data, F32, (int)e, n * e));
             Tensor o = tensor_slice(tensor_slice(a->o, 0, q0, n), 1, g * batch, batch);
@@ -291,6 +296,7 @@ static bool flash_serves(const Attention *a) {
     const Tensor *all[] = {&a->q, &a->k, &a->v, &a->o};
     if (a->q.dtype != BF16 || a->q.shape[2] % E_STEP || a->q.shape[2] > E_MAX) return false;
     if (a->bias.rank && (uintptr_t)a->bias.data % 16) return false;
+    if (a->bias.rank == 2 && a->bias.stride[0] % E_STEP) return false;
     for (int i = 0; i < 4; i++) {
         if ((uintptr_t)all[i]->data % 16) return false;
         if (all[i]->shape[0] > 1 && all[i]->stride[0] % E_STEP) return false;
@@ -329,11 +335,12 @@ static Status check(Exec *x, OpId op, Tensor o, Tensor q, Tensor k, Tensor v) {
 
 static Status check_bias(Exec *x, const Attention *a) {
     const Tensor *b = &a->bias;
-    if (!b->rank || (b->rank == 1 && b->shape[0] == a->k.shape[0] && b->stride[0] == 1 && b->dtype == a->q.dtype &&
-                     a->mask == MASK_NONE))
+    bool row = b->rank == 1, rows = b->rank == 2 && b->shape[0] == a->q.shape[0];
+    if (!b->rank || ((row || rows) && b->shape[b->rank - 1] == a->k.shape[0] && b->stride[b->rank - 1] == 1 &&
+                     b->dtype == a->q.dtype && a->mask == MASK_NONE))
         return OK;
-    return fail(x->error, ERR_MODEL, "attention: bias must be one row [%lld] of the dtype of q, without another mask",
-                (long long)a->k.shape[0]);
+    return fail(x->error, ERR_MODEL, "attention: bias must be [%lld] or [%lld, %lld] of the dtype of q, without another mask",
+                (long long)a->k.shape[0], (long long)a->q.shape[0], (long long)a->k.shape[0]);
 }
 
 static Status attention(Exec *x, const void *args) {
