@@ -176,6 +176,15 @@ def pairs_turned(x, cos, sin):
     return out
 
 
+def halves_turned(x, cos, sin):
+    """apply_split_rotary_emb: x [N,H,E], tables [N,H,E/2]."""
+    pairs = x.unflatten(-1, (2, -1)).float()
+    out = pairs * cos[:, :, None]
+    out[:, :, :1].addcmul_(-sin[:, :, None], pairs[:, :, 1:])
+    out[:, :, 1:].addcmul_(sin[:, :, None], pairs[:, :, :1])
+    return out.flatten(-2).to(x.dtype)
+
+
 def linear_attention(q, k, qr, kr, v, eps):
     """The same: all [1,N,H,C], in the layouts that it has them in."""
     q, k, qr, kr, v = (t.contiguous()[None].permute(0, 2, 3, 1) for t in (q, k, qr, kr, v))
@@ -209,6 +218,8 @@ def expect(op, i, w, b, s, out):
     if op == "norm_relu_rope":
         y = F.relu(mean_square_norm(i[0], i[1], decimal(real(s[0]))))
         return [y, pairs_turned(y.unflatten(-1, (-1, 2 * i[2].shape[1])), i[2], i[3]).flatten(-2)]
+    if op == "rope_split":
+        return [halves_turned(i[0], i[1], i[2])]
     if op == "linear_attention":
         return [linear_attention(*(i[n] for n in range(5)), decimal(real(s[0])))]
     if op == "dwconv3_glu":

@@ -18,6 +18,7 @@
 #include "kernels/linear_attention.h"
 #include "kernels/move.h"
 #include "kernels/norm.h"
+#include "kernels/rope_split.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -75,7 +76,8 @@ extern "C" {
     X(linear_silu, Linear, 1, 1, 1, 1, BOUNDED)                                                          \
     X(norm_relu_rope, NormReluRope, 2, 4, 0, 1, EXACT)                                                   \
     X(linear_attention, LinearAttention, 1, 5, 0, 1, BOUNDED)                                            \
-    X(dwconv3_glu, Dwconv3Glu, 1, 1, 1, 0, EXACT)
+    X(dwconv3_glu, Dwconv3Glu, 1, 1, 1, 0, EXACT)                                                        \
+    X(rope_split, RopeSplit, 1, 3, 0, 0, EXACT)
 
 typedef enum OpId {
 #define X(name, args, no, ni, nw, ns, promise) OP_##name,

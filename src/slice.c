@@ -11,6 +11,7 @@ bool slice_rowwise(OpId op) {
     case OP_linear_many_gelu:
     case OP_linear_silu:
     case OP_norm_relu_rope:
+    case OP_rope_split:
     case OP_dwconv3_glu: /* rows are frames */
     case OP_act:
     case OP_act_mul:

@@ -381,6 +381,12 @@ MAKE(norm_relu_rope, NormReluRope) { /* tokens, heads, head width; columns of x'
     a->eps = 1e-5f;
 }
 
+MAKE(rope_split, RopeSplit) { /* tokens, heads, head width: in place */
+    a->y = a->x = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->cos = tensor_split(shapes_wave(m, p[0], p[1] * p[2] / 2, 0, false), p[2] / 2);
+    a->sin = tensor_split(shapes_wave(m, p[0], p[1] * p[2] / 2, 1, false), p[2] / 2);
+}
+
 MAKE(linear_attention, LinearAttention) { /* tokens, heads, head width: q, k and v side by side, and the rotated ones */
     int64_t d = p[1] * p[2];
     Tensor qkv = shapes_positive(m, p[0], 3 * d), turned = shapes_new(m, real(m), p[0], 2 * d);
@@ -573,6 +579,9 @@ static const ShapeCase FULL[] = {
     {OP_attention, "sana.cross, 81 frames", {32760, 300, 20, 112}, cross_attention},
     {OP_linear_silu, "sana.ff, 17 frames", {7800, 2240, 13440}, linear_silu},
     {OP_linear_silu, "sana.ff, 81 frames", {32760, 2240, 13440}, linear_silu},
+    {OP_rope_split, "ltx2 video, 121 frames", {6144, 32, 128}, rope_split},
+    {OP_rope_split, "ltx2 audio, 121 frames", {126, 32, 64}, rope_split},
+    {OP_rope_split, "ltx2 connector", {1024, 30, 128}, rope_split},
     {OP_dwconv3_glu, "sana.ff, 17 frames", {5, 30, 52, 6720}, dwconv3_glu},
     {OP_dwconv3_glu, "sana.ff, 81 frames", {21, 30, 52, 6720}, dwconv3_glu},
     {OP_linear, "sana.point, 17 frames", {7800, 6720, 2240, 0}, linear},
@@ -644,6 +653,7 @@ static const ShapeCase SMALL[] = {
     {OP_linear_attention, "small sana", {144, 2, 112}, linear_attention},
     {OP_attention, "small sana.cross", {144, 300, 2, 112}, cross_attention},
     {OP_linear_silu, "small sana.ff", {144, 224, 1344}, linear_silu},
+    {OP_rope_split, "small ltx2", {48, 4, 32}, rope_split},
     {OP_dwconv3_glu, "small sana.ff", {3, 8, 6, 672}, dwconv3_glu},
     {.name = NULL},
 };
