@@ -220,6 +220,18 @@ def expect(op, i, w, b, s, out):
         return [y, pairs_turned(y.unflatten(-1, (-1, 2 * i[2].shape[1])), i[2], i[3]).flatten(-2)]
     if op == "rope_split":
         return [halves_turned(i[0], i[1], i[2])]
+    if op in ("rms_modulate", "residual_rms_modulate"):      # LTX2VideoTransformerBlock
+        h = [] if op == "rms_modulate" else [i[0] + (i[2] * i[1] if 2 in i else i[1])]
+        first, eps = 1 if op == "rms_modulate" else 3, decimal(real(s[0]))
+        n = mean_square_norm(h[0] if h else i[0], None, eps)
+        return h + [n * (1 + i[k]) + i[k + 1] for k in (first, first + 2) if k in i]
+    if op == "norm_rope_split":
+        y, heads = F.rms_norm(i[0], i[0].shape[-1:], i[1], decimal(real(s[0]))), integer(s[1])
+        return [halves_turned(y.unflatten(-1, (heads, -1)), *(t.unflatten(-1, (heads, -1)) for t in (i[2], i[3]))).flatten(-2)]
+    if op == "head_gate":
+        return [i[0] * (2.0 * torch.sigmoid(i[1])).unsqueeze(-1)]
+    if op == "cos_sin":
+        return [i[0].cos(), i[0].sin()]
     if op == "linear_attention":
         return [linear_attention(*(i[n] for n in range(5)), decimal(real(s[0])))]
     if op == "dwconv3_glu":

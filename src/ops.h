@@ -14,10 +14,12 @@
 #include "kernels/attention.h"
 #include "kernels/conv.h"
 #include "kernels/elementwise.h"
+#include "kernels/head_gate.h"
 #include "kernels/linear.h"
 #include "kernels/linear_attention.h"
 #include "kernels/move.h"
 #include "kernels/norm.h"
+#include "kernels/rms_modulate.h"
 #include "kernels/rope_split.h"
 
 #ifdef __cplusplus
@@ -77,7 +79,12 @@ extern "C" {
     X(norm_relu_rope, NormReluRope, 2, 4, 0, 1, EXACT)                                                   \
     X(linear_attention, LinearAttention, 1, 5, 0, 1, BOUNDED)                                            \
     X(dwconv3_glu, Dwconv3Glu, 1, 1, 1, 0, EXACT)                                                        \
-    X(rope_split, RopeSplit, 1, 3, 0, 0, EXACT)
+    X(rope_split, RopeSplit, 1, 3, 0, 0, EXACT)                                                          \
+    X(rms_modulate, RmsModulate, 2, 5, 0, 1, EXACT)                                                      \
+    X(residual_rms_modulate, ResidualRmsModulate, 3, 7, 0, 1, EXACT)                                     \
+    X(norm_rope_split, NormRopeSplit, 1, 4, 0, 2, EXACT)                                                 \
+    X(head_gate, HeadGate, 1, 2, 0, 0, EXACT)                                                            \
+    X(cos_sin, CosSin, 2, 1, 0, 0, EXACT)
 
 typedef enum OpId {
 #define X(name, args, no, ni, nw, ns, promise) OP_##name,

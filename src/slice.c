@@ -12,6 +12,11 @@ bool slice_rowwise(OpId op) {
     case OP_linear_silu:
     case OP_norm_relu_rope:
     case OP_rope_split:
+    case OP_rms_modulate:
+    case OP_residual_rms_modulate:
+    case OP_norm_rope_split:
+    case OP_head_gate:
+    case OP_cos_sin:
     case OP_dwconv3_glu: /* rows are frames */
     case OP_act:
     case OP_act_mul:

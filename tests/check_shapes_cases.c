@@ -387,6 +387,47 @@ MAKE(rope_split, RopeSplit) { /* tokens, heads, head width: in place */
     a->sin = tensor_split(shapes_wave(m, p[0], p[1] * p[2] / 2, 1, false), p[2] / 2);
 }
 
+MAKE(rms_modulate, RmsModulate) { /* rows, columns */
+    a->y = shapes_new(m, real(m), p[0], p[1]);
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->scale = shapes_new(m, real(m), p[1]);
+    a->shift = shapes_new(m, real(m), p[1]);
+    a->eps = 1e-6f;
+}
+
+MAKE(residual_rms_modulate, ResidualRmsModulate) { /* rows, columns; 1: a gate, 2: a second modulation */
+    a->h = a->residual = shapes_new(m, real(m), p[0], p[1]);
+    a->y = a->x = shapes_new(m, real(m), p[0], p[1]);
+    if (p[2] & 1) a->gate = shapes_new(m, real(m), p[1]);
+    a->scale = shapes_new(m, real(m), p[1]);
+    a->shift = shapes_new(m, real(m), p[1]);
+    a->eps = 1e-6f;
+    if (!(p[2] & 2)) return;
+    a->y2 = shapes_new(m, real(m), p[0], p[1]);
+    a->scale2 = shapes_new(m, real(m), p[1]);
+    a->shift2 = shapes_new(m, real(m), p[1]);
+}
+
+MAKE(norm_rope_split, NormRopeSplit) { /* tokens, heads, head width; columns of x's buffer */
+    int64_t d = p[1] * p[2];
+    a->y = a->x = tensor_slice(shapes_new(m, real(m), p[0], p[3]), 1, 0, d);
+    a->w = shapes_new(m, real(m), d);
+    a->cos = shapes_wave(m, p[0], d / 2, 0, false);
+    a->sin = shapes_wave(m, p[0], d / 2, 1, false);
+    a->eps = 1e-6f;
+    a->heads = (int32_t)p[1];
+}
+
+MAKE(head_gate, HeadGate) { /* tokens, heads, head width */
+    a->y = a->x = shapes_new(m, real(m), p[0], p[1], p[2]);
+    a->logits = shapes_new(m, real(m), p[0], p[1]);
+}
+
+MAKE(cos_sin, CosSin) {
+    a->cos = a->x = shapes_new(m, F32, p[0], p[1]);
+    a->sin = shapes_new(m, F32, p[0], p[1]);
+}
+
 MAKE(linear_attention, LinearAttention) { /* tokens, heads, head width: q, k and v side by side, and the rotated ones */
     int64_t d = p[1] * p[2];
     Tensor qkv = shapes_positive(m, p[0], 3 * d), turned = shapes_new(m, real(m), p[0], 2 * d);
@@ -582,6 +623,15 @@ static const ShapeCase FULL[] = {
     {OP_rope_split, "ltx2 video, 121 frames", {6144, 32, 128}, rope_split},
     {OP_rope_split, "ltx2 audio, 121 frames", {126, 32, 64}, rope_split},
     {OP_rope_split, "ltx2 connector", {1024, 30, 128}, rope_split},
+    {OP_rms_modulate, "ltx2.video, 2 x 121 frames", {12288, 4096}, rms_modulate},
+    {OP_residual_rms_modulate, "ltx2.video.text, 2 x 121 frames", {12288, 4096, 1}, residual_rms_modulate},
+    {OP_residual_rms_modulate, "ltx2.video.cross, 2 x 121 frames", {12288, 4096, 2}, residual_rms_modulate},
+    {OP_residual_rms_modulate, "ltx2.audio.ff, 2 x 121 frames", {252, 2048, 1}, residual_rms_modulate},
+    {OP_norm_rope_split, "ltx2.video, 121 frames", {6144, 32, 128, 12288}, norm_rope_split},
+    {OP_norm_rope_split, "ltx2.cross, 121 frames", {6144, 32, 64, 2048}, norm_rope_split},
+    {OP_norm_rope_split, "ltx2.audio, 121 frames", {126, 32, 64, 6144}, norm_rope_split},
+    {OP_head_gate, "ltx2.video, 2 x 121 frames", {12288, 32, 128}, head_gate},
+    {OP_cos_sin, "ltx2.video, 121 frames", {6144, 2048}, cos_sin},
     {OP_dwconv3_glu, "sana.ff, 17 frames", {5, 30, 52, 6720}, dwconv3_glu},
     {OP_dwconv3_glu, "sana.ff, 81 frames", {21, 30, 52, 6720}, dwconv3_glu},
     {OP_linear, "sana.point, 17 frames", {7800, 6720, 2240, 0}, linear},
@@ -654,6 +704,11 @@ static const ShapeCase SMALL[] = {
     {OP_attention, "small sana.cross", {144, 300, 2, 112}, cross_attention},
     {OP_linear_silu, "small sana.ff", {144, 224, 1344}, linear_silu},
     {OP_rope_split, "small ltx2", {48, 4, 32}, rope_split},
+    {OP_rms_modulate, "small ltx2", {48, 128}, rms_modulate},
+    {OP_residual_rms_modulate, "small ltx2", {48, 128, 3}, residual_rms_modulate},
+    {OP_norm_rope_split, "small ltx2", {48, 4, 32, 384}, norm_rope_split},
+    {OP_head_gate, "small ltx2", {48, 4, 32}, head_gate},
+    {OP_cos_sin, "small ltx2", {48, 64}, cos_sin},
     {OP_dwconv3_glu, "small sana.ff", {3, 8, 6, 672}, dwconv3_glu},
     {.name = NULL},
 };

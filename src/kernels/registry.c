@@ -23,6 +23,8 @@ void ops_cpu(Ops *ops) {
     ops_append(ops, LINEAR_ATTENTION_CPU, LINEAR_ATTENTION_CPU_COUNT);
     ops_append(ops, DWCONV_CPU, DWCONV_CPU_COUNT);
     ops_append(ops, ROPE_SPLIT_CPU, ROPE_SPLIT_CPU_COUNT);
+    ops_append(ops, RMS_MODULATE_CPU, RMS_MODULATE_CPU_COUNT);
+    ops_append(ops, HEAD_GATE_CPU, HEAD_GATE_CPU_COUNT);
 }
 
 size_t ops_cpu_resident(void) {
@@ -89,6 +91,8 @@ void ops_cuda(Ops *ops) {
     ops_append(ops, LINEAR_ATTENTION_CUDA, LINEAR_ATTENTION_CUDA_COUNT);
     ops_append(ops, DWCONV_CUDA, DWCONV_CUDA_COUNT);
     ops_append(ops, ROPE_SPLIT_CUDA, ROPE_SPLIT_CUDA_COUNT);
+    ops_append(ops, RMS_MODULATE_CUDA, RMS_MODULATE_CUDA_COUNT);
+    ops_append(ops, HEAD_GATE_CUDA, HEAD_GATE_CUDA_COUNT);
     ops_append(ops, NORM_MEAN_CUDA, NORM_MEAN_CUDA_COUNT);
     ops_append(ops, GUIDANCE_CUDA, GUIDANCE_CUDA_COUNT);
     ops_append(ops, CHAIN_CUDA, CHAIN_CUDA_COUNT);

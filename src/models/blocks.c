@@ -20,7 +20,7 @@ void blocks_mlp_bind(Bind *b, BlocksMlp *m, int64_t in, int64_t hidden, const ch
 
 Status blocks_mlp(const BlocksMlp *m, Exec *x, Tensor y, Tensor in) {
     size_t mark = arena_mark(x->work);
-    Tensor h = exec_new(x, 1, y.shape[1]);
+    Tensor h = exec_new(x, y.shape[0], y.shape[1]);
     TRY(op_linear(x, &(Linear){.y = h, .x = in, .w = &m->linear_1}));
     TRY(op_act(x, &(Act){.y = h, .x = h, .kind = ACT_SILU}));
     TRY(op_linear(x, &(Linear){.y = y, .x = h, .w = &m->linear_2}));

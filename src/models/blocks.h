@@ -10,7 +10,7 @@
 void blocks_rope_row(const int64_t *axes, int axis_count, const double *position, double theta, float *cos_row,
                      float *sin_row);
 
-/* linear_2(silu(linear_1(x))): the embedders of timestep, guidance and pooled text. y [1,D], x [1,K]. */
+/* linear_2(silu(linear_1(x))): the embedders of timestep, guidance and pooled text. y [M,D], x [M,K]. */
 typedef struct BlocksMlp { Weight linear_1, linear_2; } BlocksMlp;
 void blocks_mlp_bind(Bind *b, BlocksMlp *m, int64_t in, int64_t hidden, const char *name);
 Status blocks_mlp(const BlocksMlp *m, Exec *x, Tensor y, Tensor in);
