@@ -58,15 +58,15 @@ typedef struct Ltx2Case {
     bool stg, apart;     /* block 1 without self attention; isolated streams */
     bool half;           /* there is a bf16 file */
 } Ltx2Case;
-static const Ltx2Case LTX2_CASES[] = {
-    {"20", .half = true},
-    {"23", .newer = true, .half = true},
-    {"20given", .given = true},
-    {"23given", .newer = true, .given = true, .cross = true},
-    {"23stg", .newer = true, .only = true, .stg = true, .half = true},
-    {"23apart", .newer = true, .only = true, .apart = true},
+enum { CASE_20, CASE_23, CASE_20_GIVEN, CASE_23_GIVEN, CASE_23_STG, CASE_23_APART, LTX2_CASE_COUNT };
+static const Ltx2Case LTX2_CASES[LTX2_CASE_COUNT] = {
+    [CASE_20] = {"20", .half = true},
+    [CASE_23] = {"23", .newer = true, .half = true},
+    [CASE_20_GIVEN] = {"20given", .given = true},
+    [CASE_23_GIVEN] = {"23given", .newer = true, .given = true, .cross = true},
+    [CASE_23_STG] = {"23stg", .newer = true, .only = true, .stg = true, .half = true},
+    [CASE_23_APART] = {"23apart", .newer = true, .only = true, .apart = true},
 };
-enum { LTX2_CASE_COUNT = sizeof LTX2_CASES / sizeof *LTX2_CASES };
 
 static inline Tensor ltx2_input(Golden *g, Rng *rng, DType t, int64_t rows, int64_t cols, float by) {
     float v[4096];
