@@ -226,8 +226,9 @@ def expect(op, i, w, b, s, out):
         n = mean_square_norm(h[0] if h else i[0], None, eps)
         return h + [n * (1 + i[k]) + i[k + 1] for k in (first, first + 2) if k in i]
     if op == "norm_rope_split":
-        y, heads = F.rms_norm(i[0], i[0].shape[-1:], i[1], decimal(real(s[0]))), integer(s[1])
-        return [halves_turned(y.unflatten(-1, (heads, -1)), *(t.unflatten(-1, (heads, -1)) for t in (i[2], i[3]))).flatten(-2)]
+        eps, heads = decimal(real(s[0])), integer(s[1])
+        sides = [(n, F.rms_norm(i[n], i[n].shape[-1:], i[n + 2], eps).unflatten(-1, (heads, -1))) for n in (0, 1) if n in i]
+        return [halves_turned(y, *(i[k].unflatten(-1, (heads, -1)) for k in (4, 5))).flatten(-2) for _, y in sides]
     if op == "head_gate":
         return [i[0] * (2.0 * torch.sigmoid(i[1])).unsqueeze(-1)]
     if op == "cos_sin":

@@ -82,7 +82,7 @@ extern "C" {
     X(rope_split, RopeSplit, 1, 3, 0, 0, EXACT)                                                          \
     X(rms_modulate, RmsModulate, 2, 5, 0, 1, EXACT)                                                      \
     X(residual_rms_modulate, ResidualRmsModulate, 3, 7, 0, 1, EXACT)                                     \
-    X(norm_rope_split, NormRopeSplit, 1, 4, 0, 2, EXACT)                                                 \
+    X(norm_rope_split, NormRopeSplit, 2, 6, 0, 2, EXACT)                                                 \
     X(head_gate, HeadGate, 1, 2, 0, 0, EXACT)                                                            \
     X(cos_sin, CosSin, 2, 1, 0, 0, EXACT)
 

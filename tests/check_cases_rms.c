@@ -108,28 +108,43 @@ static void make_residual_rms_modulate(Case *c) {
     c->twin = gate_then_norm;
 }
 
+static Status one_side(Exec *x, const NormRopeSplit *a, Tensor y, Tensor in, Tensor w) {
+    TRY(op_rmsnorm(x, &(RmsNorm){.y = y, .x = in, .w = w, .eps = a->eps, .form = RMS_ONCE}));
+    if (!a->cos.rank) return OK;
+    int64_t e = in.shape[1] / a->heads;
+    Tensor heads = tensor_split(y, e);
+    return op_rope_split(x, &(RopeSplit){heads, heads, tensor_split(a->cos, e / 2), tensor_split(a->sin, e / 2)});
+}
+
 static Status norm_then_turn(Exec *x, const void *args) {
     const NormRopeSplit *a = args;
-    TRY(op_rmsnorm(x, &(RmsNorm){.y = a->y, .x = a->x, .w = a->w, .eps = a->eps, .form = RMS_ONCE}));
-    if (!a->cos.rank) return OK;
-    int64_t e = a->x.shape[1] / a->heads;
-    Tensor y = tensor_split(a->y, e);
-    return op_rope_split(x, &(RopeSplit){y, y, tensor_split(a->cos, e / 2), tensor_split(a->sin, e / 2)});
+    TRY(one_side(x, a, a->yq, a->q, a->wq));
+    return a->k.rank ? one_side(x, a, a->yk, a->k, a->wk) : OK;
 }
 
 static void make_norm_rope_split(Case *c) {
     static const int64_t sizes[][3] = {/* tokens, heads, E */
-                                       {1, 1, 2}, {18, 2, 16}, {40, 3, 30}, {33, 32, 128}, {126, 32, 64}, {700, 4, 16}};
-    enum { SIZES = 6 };
+                                       {1, 1, 2},      {18, 2, 16},  {40, 3, 30}, {33, 32, 128}, {126, 32, 64},
+                                       {700, 4, 16}, {9, 16, 128}, {5, 64, 64}, {7, 8, 64}};
+    enum { SIZES = 9 };
     ARGS(NormRopeSplit);
     const int64_t *s = sizes[c->index % SIZES];
     DType t = c->index / SIZES % 2 ? BF16 : F32;
     int kind = c->index / SIZES / 2 % 3; /* rotated, the norm alone, spoilt */
+    bool both = c->index / SIZES / 6 != 0;
     int64_t tokens = check_dim(c, s[0], 5), d = s[1] * s[2];
-    check_label(c, "%s, %lldx%lldx%lld%s", dtype_name(t), (long long)tokens, (long long)s[1], (long long)s[2],
-                (const char *const[]){"", ", not rotated", ", spoilt"}[kind]);
-    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), SHAPE(tokens, d)), *y = x;
-    Buf *w = check_in(c, "w", &a->w, t, LAYOUT_DENSE, SHAPE(d));
+    check_label(c, "%s, %lldx%lldx%lld%s%s", dtype_name(t), (long long)tokens, (long long)s[1], (long long)s[2],
+                (const char *const[]){"", ", not rotated", ", spoilt"}[kind], both ? ", with k" : "");
+    Tensor *in[] = {&a->q, &a->k}, *out[] = {&a->yq, &a->yk}, *w[] = {&a->wq, &a->wk};
+    for (int i = 0; i <= both; i++) {
+        Buf *x = check_in(c, i ? "k" : "q", in[i], t, check_layout(c), SHAPE(tokens, d)), *y = x;
+        check_fill(c, check_in(c, i ? "wk" : "wq", w[i], t, LAYOUT_DENSE, SHAPE(d)), 1, 0.3);
+        if (check_below(c, 2)) check_in_place(c, x, out[i]), check_label(c, ", in place");
+        else y = check_out(c, i ? "yk" : "yq", out[i], t, check_layout(c), SHAPE(tokens, d));
+        unjudged(c, y);
+        check_fill(c, x, 0.3, 2);
+        if (kind == 2) check_spoil(c, x);
+    }
     if (kind != 1) {
         Buf *cosine = check_in(c, "cos", &a->cos, F32, check_layout(c), SHAPE(tokens, d / 2));
         Buf *sine = check_in(c, "sin", &a->sin, F32, check_layout(c), SHAPE(tokens, d / 2));
@@ -139,14 +154,8 @@ static void make_norm_rope_split(Case *c) {
             sine->v[i] = (float)check_round(sin(angle), F32);
         }
     }
-    if (check_below(c, 2)) check_in_place(c, x, &a->y), check_label(c, ", in place");
-    else y = check_out(c, "y", &a->y, t, check_layout(c), SHAPE(tokens, d));
-    unjudged(c, y);
     a->eps = 1e-6f;
     a->heads = (int32_t)s[1];
-    check_fill(c, x, 0.3, 2);
-    check_fill(c, w, 1, 0.3);
-    if (kind == 2) check_spoil(c, x);
     c->twin = norm_then_turn;
 }
 
@@ -198,7 +207,7 @@ static void make_cos_sin(Case *c) {
 const CaseSet CHECK_RMS[] = {
     {OP_rms_modulate, SHAPES * 2 * FORMS * 2, make_rms_modulate},
     {OP_residual_rms_modulate, SHAPES * 2 * FORMS * 2, make_residual_rms_modulate},
-    {OP_norm_rope_split, 6 * 2 * 3 * 2, make_norm_rope_split},
+    {OP_norm_rope_split, 9 * 2 * 3 * 2, make_norm_rope_split},
     {OP_head_gate, 6 * 2 * 2 * 2, make_head_gate},
     {OP_cos_sin, 48, make_cos_sin},
 };

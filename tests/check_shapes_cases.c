@@ -408,10 +408,12 @@ MAKE(residual_rms_modulate, ResidualRmsModulate) { /* rows, columns; 1: a gate, 
     a->shift2 = shapes_new(m, real(m), p[1]);
 }
 
-MAKE(norm_rope_split, NormRopeSplit) { /* tokens, heads, head width; columns of x's buffer */
+MAKE(norm_rope_split, NormRopeSplit) { /* tokens, heads, head width; columns of the buffer; 1: with k */
     int64_t d = p[1] * p[2];
-    a->y = a->x = tensor_slice(shapes_new(m, real(m), p[0], p[3]), 1, 0, d);
-    a->w = shapes_new(m, real(m), d);
+    Tensor buffer = shapes_new(m, real(m), p[0], p[3]);
+    a->yq = a->q = tensor_slice(buffer, 1, 0, d);
+    a->wq = shapes_new(m, real(m), d);
+    if (p[4]) a->yk = a->k = tensor_slice(buffer, 1, d, d), a->wk = shapes_new(m, real(m), d);
     a->cos = shapes_wave(m, p[0], d / 2, 0, false);
     a->sin = shapes_wave(m, p[0], d / 2, 1, false);
     a->eps = 1e-6f;
@@ -627,9 +629,9 @@ static const ShapeCase FULL[] = {
     {OP_residual_rms_modulate, "ltx2.video.text, 2 x 121 frames", {12288, 4096, 1}, residual_rms_modulate},
     {OP_residual_rms_modulate, "ltx2.video.cross, 2 x 121 frames", {12288, 4096, 2}, residual_rms_modulate},
     {OP_residual_rms_modulate, "ltx2.audio.ff, 2 x 121 frames", {252, 2048, 1}, residual_rms_modulate},
-    {OP_norm_rope_split, "ltx2.video, 121 frames", {6144, 32, 128, 12288}, norm_rope_split},
+    {OP_norm_rope_split, "ltx2.video, 121 frames", {6144, 32, 128, 12288, 1}, norm_rope_split},
     {OP_norm_rope_split, "ltx2.cross, 121 frames", {6144, 32, 64, 2048}, norm_rope_split},
-    {OP_norm_rope_split, "ltx2.audio, 121 frames", {126, 32, 64, 6144}, norm_rope_split},
+    {OP_norm_rope_split, "ltx2.audio, 121 frames", {126, 32, 64, 6144, 1}, norm_rope_split},
     {OP_head_gate, "ltx2.video, 2 x 121 frames", {12288, 32, 128}, head_gate},
     {OP_cos_sin, "ltx2.video, 121 frames", {6144, 2048}, cos_sin},
     {OP_dwconv3_glu, "sana.ff, 17 frames", {5, 30, 52, 6720}, dwconv3_glu},
@@ -706,7 +708,7 @@ static const ShapeCase SMALL[] = {
     {OP_rope_split, "small ltx2", {48, 4, 32}, rope_split},
     {OP_rms_modulate, "small ltx2", {48, 128}, rms_modulate},
     {OP_residual_rms_modulate, "small ltx2", {48, 128, 3}, residual_rms_modulate},
-    {OP_norm_rope_split, "small ltx2", {48, 4, 32, 384}, norm_rope_split},
+    {OP_norm_rope_split, "small ltx2", {48, 4, 32, 384, 1}, norm_rope_split},
     {OP_head_gate, "small ltx2", {48, 4, 32}, head_gate},
     {OP_cos_sin, "small ltx2", {48, 64}, cos_sin},
     {OP_dwconv3_glu, "small sana.ff", {3, 8, 6, 672}, dwconv3_glu},

@@ -201,15 +201,19 @@ static Status rms_eps(Exec *x, const void *args) {
 }
 static Status qk_each_head(Exec *x, const void *args) {
     NormRopeSplit a = *(const NormRopeSplit *)args;
-    int64_t e = a.x.shape[1] / a.heads;
-    for (int64_t h = 0; h < a.heads; h++) {
-        const RmsNorm n = {.y = tensor_slice(a.y, 1, h * e, e), .x = tensor_slice(a.x, 1, h * e, e),
-                           .w = tensor_slice(a.w, 0, h * e, e), .eps = a.eps, .form = RMS_ONCE};
-        TRY(fault_call(x, OP_rmsnorm, &n));
+    const Tensor in[] = {a.q, a.k}, out[] = {a.yq, a.yk}, w[] = {a.wq, a.wk};
+    for (int i = 0; i < 2 && in[i].rank; i++) {
+        int64_t e = in[i].shape[1] / a.heads;
+        for (int64_t h = 0; h < a.heads; h++) {
+            const RmsNorm n = {.y = tensor_slice(out[i], 1, h * e, e), .x = tensor_slice(in[i], 1, h * e, e),
+                               .w = tensor_slice(w[i], 0, h * e, e), .eps = a.eps, .form = RMS_ONCE};
+            TRY(fault_call(x, OP_rmsnorm, &n));
+        }
+        Tensor y = tensor_split(out[i], e);
+        const RopeSplit r = {y, y, a.cos.rank ? tensor_split(a.cos, e / 2) : a.cos, a.sin.rank ? tensor_split(a.sin, e / 2) : a.sin};
+        if (a.cos.rank) TRY(fault_call(x, OP_rope_split, &r));
     }
-    if (!a.cos.rank) return OK;
-    Tensor y = tensor_split(a.y, e);
-    return fault_call(x, OP_rope_split, &(RopeSplit){y, y, tensor_split(a.cos, e / 2), tensor_split(a.sin, e / 2)});
+    return OK;
 }
 static Status qk_not_rotated(Exec *x, const void *args) {
     NormRopeSplit a = *(const NormRopeSplit *)args;

@@ -36,20 +36,26 @@ static Status residual_rms_modulate(Exec *x, const void *args) {
     return modulated(x, a->y, a->h, a->scale, a->shift, a->eps);
 }
 
-static Status norm_rope_split(Exec *x, const void *args) {
-    const NormRopeSplit *a = args;
-    int64_t d = a->x.rank == 2 ? a->x.shape[1] : 0;
+static Status normed_and_turned(Exec *x, const NormRopeSplit *a, Tensor y, Tensor in, Tensor w) {
+    int64_t d = in.rank == 2 ? in.shape[1] : 0;
     if (!a->cos.rank != !a->sin.rank || a->heads < 1 || !d || d % (2 * (int64_t)a->heads))
-        return fail(x->error, ERR_MODEL, "norm_rope_split: x must be [tokens, %d even heads], cos and sin come together",
+        return fail(x->error, ERR_MODEL, "norm_rope_split: q and k must be [tokens, %d even heads], cos and sin come together",
                     (int)a->heads);
-    TRY(chain_run(x, OP_rmsnorm, &(RmsNorm){.y = a->y, .x = a->x, .w = a->w, .eps = a->eps, .form = RMS_ONCE}));
+    TRY(chain_run(x, OP_rmsnorm, &(RmsNorm){.y = y, .x = in, .w = w, .eps = a->eps, .form = RMS_ONCE}));
     if (!a->cos.rank) return OK;
     int64_t e = d / a->heads;
     if (a->cos.rank != 2 || a->sin.rank != 2 || 2 * a->cos.shape[1] != d || 2 * a->sin.shape[1] != d)
         return fail(x->error, ERR_MODEL, "norm_rope_split: the tables must be [tokens, %lld]", (long long)d / 2);
-    Tensor y = tensor_split(a->y, e);
-    return chain_run(x, OP_rope_split, &(RopeSplit){.y = y, .x = y, .cos = tensor_split(a->cos, e / 2),
+    Tensor heads = tensor_split(y, e);
+    return chain_run(x, OP_rope_split, &(RopeSplit){.y = heads, .x = heads, .cos = tensor_split(a->cos, e / 2),
                                                     .sin = tensor_split(a->sin, e / 2)});
+}
+
+static Status norm_rope_split(Exec *x, const void *args) {
+    const NormRopeSplit *a = args;
+    if (!a->yk.rank != !a->k.rank) return fail(x->error, ERR_MODEL, "norm_rope_split: k and yk come together");
+    TRY(normed_and_turned(x, a, a->yq, a->q, a->wq));
+    return a->k.rank ? normed_and_turned(x, a, a->yk, a->k, a->wk) : OK;
 }
 
 #define IMPLS(name)                                                                                          \

@@ -8,6 +8,8 @@
 
 #include <math.h>
 
+static const Tensor NONE = {0};
+
 bool dit_ltx2_block_rows(const Ltx2Grid *g, Ltx2Which s, int64_t samples, Ltx2Rows *r) {
     int64_t tokens = g->tokens[s];
     if (s == LTX2_AUDIO || g->spans <= 1) { /* one time: all samples at once */
@@ -38,7 +40,7 @@ static Tensor part(Tensor t, const Ltx2Rows *r) { return tensor_slice(t, 0, r->s
 
 /* Row of the block's modulation; absent for -1. */
 static Tensor mod(const Walker *w, Ltx2Which s, int value, int64_t row) {
-    if (row < 0) return (Tensor){0};
+    if (row < 0) return NONE;
     Tensor t = tensor_slice(tensor_slice(w->t->mod[s][value], 0, w->i, 1), 1, row, 1);
     return tensor_view(t, t.shape[2]);
 }
@@ -76,13 +78,16 @@ static Status gated(const Walker *w, Ltx2Which s, int64_t gate, Tensor n) {
 
 /* --- attention --- */
 
-/* Queries or keys of all samples, in place: normed and, with tables, rotated. */
-static Status norm_rope(const Walker *w, Tensor q, Tensor weight, Tensor cos_table, Tensor sin_table, int64_t heads) {
+/* Queries or keys of all samples, in place: normed and, with tables, rotated. k, wk: what the same tables turn besides, or
+ * absent. */
+static Status norm_rope(const Walker *w, int64_t heads, Tensor q, Tensor wq, Tensor k, Tensor wk, Tensor cos_table,
+                        Tensor sin_table) {
     int64_t samples = cos_table.rank ? w->pass->count : 1, tokens = q.shape[0] / samples;
     for (int64_t b = 0; b < samples; b++) {
-        Tensor rows = tensor_slice(q, 0, b * tokens, tokens);
-        TRY(op_norm_rope_split(w->x, &(NormRopeSplit){.y = rows, .x = rows, .w = weight, .cos = cos_table, .sin = sin_table,
-                                                      .eps = (float)w->m->c.eps, .heads = (int32_t)heads}));
+        Tensor qs = tensor_slice(q, 0, b * tokens, tokens), ks = k.rank ? tensor_slice(k, 0, b * tokens, tokens) : k;
+        TRY(op_norm_rope_split(w->x, &(NormRopeSplit){.yq = qs, .yk = ks, .q = qs, .k = ks, .wq = wq, .wk = wk,
+                                                      .cos = cos_table, .sin = sin_table, .eps = (float)w->m->c.eps,
+                                                      .heads = (int32_t)heads}));
     }
     return OK;
 }
@@ -123,9 +128,8 @@ static Status self_attention(const Walker *w, Ltx2Which s, Tensor n) {
         Tensor qkv = exec_new(w->x, rows, 3 * d);
         Tensor q = tensor_slice(qkv, 1, 0, d), k = tensor_slice(qkv, 1, d, d), v = tensor_slice(qkv, 1, 2 * d, d);
         TRY(op_linear_many(w->x, &(LinearMany){.y = {q, k, v}, .x = n, .w = {&a->q, &a->k, &a->v}}));
-        TRY(norm_rope(w, q, a->norm_q, w->g->cos[s], w->g->sin[s], a->heads));
-        TRY(norm_rope(w, k, a->norm_k, w->g->cos[s], w->g->sin[s], a->heads));
-        TRY(attend(w, o, q, k, v, (Tensor){0}, a->heads));
+        TRY(norm_rope(w, a->heads, q, a->norm_q, k, a->norm_k, w->g->cos[s], w->g->sin[s]));
+        TRY(attend(w, o, q, k, v, NONE, a->heads));
     }
     TRY(project(w, s, a, o, n));
     arena_reset(w->x->work, mark);
@@ -152,7 +156,7 @@ static Status text_kv(const Walker *w, Ltx2Which s, Tensor *kv) {
                                       .shift = mod(w, s, 0, prompt + LTX2_SHIFT_PROMPT)}));
     TRY(op_linear_many(w->x, &(LinearMany){.y = {k, v}, .x = context, .w = {&a->k, &a->v}}));
     arena_reset(w->x->work, mark);
-    return norm_rope(w, k, a->norm_k, (Tensor){0}, (Tensor){0}, a->heads);
+    return norm_rope(w, a->heads, k, a->norm_k, NONE, NONE, NONE, NONE);
 }
 
 static Status text_attention(const Walker *w, Ltx2Which s, Tensor n) {
@@ -162,7 +166,7 @@ static Status text_attention(const Walker *w, Ltx2Which s, Tensor n) {
     Tensor q = exec_new(w->x, n.shape[0], d), o = exec_new(w->x, n.shape[0], d), kv;
     TRY(text_kv(w, s, &kv));
     TRY(op_linear(w->x, &(Linear){.y = q, .x = n, .w = &a->q}));
-    TRY(norm_rope(w, q, a->norm_q, (Tensor){0}, (Tensor){0}, a->heads));
+    TRY(norm_rope(w, a->heads, q, a->norm_q, NONE, NONE, NONE, NONE));
     TRY(attend(w, o, q, tensor_slice(kv, 1, 0, d), tensor_slice(kv, 1, d, d), w->p->bias, a->heads));
     TRY(project(w, s, a, o, n));
     arena_reset(w->x->work, mark);
@@ -180,9 +184,9 @@ static Status cross_attention(const Walker *w, Ltx2Which s, Tensor n, Tensor fro
     Tensor k = tensor_slice(kv, 1, 0, d), v = tensor_slice(kv, 1, d, d);
     TRY(op_linear(w->x, &(Linear){.y = q, .x = n, .w = &a->q}));
     TRY(op_linear_many(w->x, &(LinearMany){.y = {k, v}, .x = from, .w = {&a->k, &a->v}}));
-    TRY(norm_rope(w, q, a->norm_q, g->cross_cos[s], g->cross_sin[s], a->heads));
-    TRY(norm_rope(w, k, a->norm_k, g->cross_cos[other], g->cross_sin[other], a->heads));
-    TRY(attend(w, o, q, k, v, (Tensor){0}, a->heads));
+    TRY(norm_rope(w, a->heads, q, a->norm_q, NONE, NONE, g->cross_cos[s], g->cross_sin[s]));
+    TRY(norm_rope(w, a->heads, k, a->norm_k, NONE, NONE, g->cross_cos[other], g->cross_sin[other]));
+    TRY(attend(w, o, q, k, v, NONE, a->heads));
     TRY(project(w, s, a, o, n));
     arena_reset(w->x->work, mark);
     return OK;
@@ -202,11 +206,10 @@ static Status feed_forward(const Walker *w, Ltx2Which s, Tensor n) {
 
 /* Self and text attention of a stream: n holds the text's update afterwards. */
 static Status attentions(const Walker *w, Ltx2Which s, Tensor n) {
-    const Tensor none = {0};
     bool text = w->m->c.text_mod;
-    TRY(step(w, s, false, (Rows){-1, LTX2_SCALE_SELF, LTX2_SHIFT_SELF, -1, -1}, n, none));
+    TRY(step(w, s, false, (Rows){-1, LTX2_SCALE_SELF, LTX2_SHIFT_SELF, -1, -1}, n, NONE));
     TRY(self_attention(w, s, n));
-    TRY(step(w, s, true, (Rows){LTX2_GATE_SELF, text ? LTX2_SCALE_TEXT : -1, text ? LTX2_SHIFT_TEXT : -1, -1, -1}, n, none));
+    TRY(step(w, s, true, (Rows){LTX2_GATE_SELF, text ? LTX2_SCALE_TEXT : -1, text ? LTX2_SHIFT_TEXT : -1, -1, -1}, n, NONE));
     return text_attention(w, s, n);
 }
 
@@ -239,7 +242,7 @@ Status dit_ltx2_block_run(const Ltx2Dit *m, Exec *x, int i, const Ltx2Grid *g, c
         gate = dit_ltx2_own_rows(&m->c) + LTX2_GATE_CROSS;
     }
     for (int s = 0; s < LTX2_STREAMS; s++) {
-        TRY(step(&w, (Ltx2Which)s, true, (Rows){gate, LTX2_SCALE_FF, LTX2_SHIFT_FF, -1, -1}, n[s], (Tensor){0}));
+        TRY(step(&w, (Ltx2Which)s, true, (Rows){gate, LTX2_SCALE_FF, LTX2_SHIFT_FF, -1, -1}, n[s], NONE));
         TRY(feed_forward(&w, (Ltx2Which)s, n[s]));
         TRY(gated(&w, (Ltx2Which)s, LTX2_GATE_FF, n[s]));
     }
