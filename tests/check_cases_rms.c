@@ -190,7 +190,8 @@ static void make_head_gate(Case *c) {
 static void make_cos_sin(Case *c) {
     static const double most[] = {3, 100, 15708, 1e6};
     ARGS(CosSin);
-    int64_t rows = check_dim(c, (const int64_t[]){1, 7, 126, 33}[c->index % 4], 5), cols = (const int64_t[]){3, 1025, 64}[c->index / 4 % 3];
+    int64_t rows = check_dim(c, (const int64_t[]){1, 7, 126, 33}[c->index % 4], 5);
+    int64_t cols = (const int64_t[]){3, 1025, 64}[c->index / 4 % 3];
     check_label(c, "%lldx%lld, up to %g", (long long)rows, (long long)cols, most[c->index / 12 % 4]);
     Buf *x = check_in(c, "x", &a->x, F32, LAYOUT_DENSE, SHAPE(rows, cols)), *cosine = x;
     if (check_below(c, 2)) check_in_place(c, x, &a->cos), check_label(c, ", in place");

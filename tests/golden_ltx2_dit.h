@@ -57,6 +57,7 @@ typedef struct Ltx2Case {
     bool only;           /* the second prompt alone */
     bool stg, apart;     /* block 1 without self attention; isolated streams */
     bool half;           /* there is a bf16 file */
+    bool alike;          /* the first frame's own time is the others' */
 } Ltx2Case;
 enum { CASE_20, CASE_23, CASE_20_GIVEN, CASE_23_GIVEN, CASE_23_STG, CASE_23_APART, LTX2_CASE_COUNT };
 static const Ltx2Case LTX2_CASES[LTX2_CASE_COUNT] = {
@@ -106,8 +107,8 @@ static inline Status ltx2_run_bound(Golden *g, Ltx2Dit *m, const Ltx2Case *c) {
     dit_ltx2_prompt_room(m, x, LTX2_SAMPLES, LTX2_TEXT, &prompt);
     TRY(dit_ltx2_prompt(m, x, contexts, &prompt));
     Tensor video = ltx2_time(g, 1, LTX2_TIME_VIDEO, 0), audio = ltx2_time(g, 1, LTX2_TIME_AUDIO, 0);
-    const Ltx2Step step = {.video = c->given ? ltx2_time(g, 2, LTX2_TIME_VIDEO, LTX2_TIME_GIVEN) : video, .audio = audio,
-                           .sigma = {video, audio}, .cross = c->cross};
+    Tensor tokens = c->given ? ltx2_time(g, 2, LTX2_TIME_VIDEO, c->alike ? LTX2_TIME_VIDEO : LTX2_TIME_GIVEN) : video;
+    const Ltx2Step step = {.video = tokens, .audio = audio, .sigma = {video, audio}, .cross = c->cross};
     const Ltx2Pass pass = {.first = LTX2_SAMPLES - count, .count = count, .isolated = c->apart, .perturbed = c->stg ? STG : NULL};
     TRY(dit_ltx2_run(m, x, &grid, &prompt, &step, &pass, latents, out));
     golden_result(g, "ltx2.out.video", out[LTX2_VIDEO]);

@@ -78,6 +78,42 @@ static void published(const char *folder) {
     dit_ltx2_close(&m);
 }
 
+/* What must not matter: whether a prompt runs alone or in a batch, or that tokens of one time are said in two parts. */
+static void same(Golden *g, const char *folder) {
+    for (int newer = 0; newer < 2; newer++) {
+        char model[600];
+        const char *name = newer ? "23" : "20";
+        const Ltx2Case alone = {name, .newer = newer, .only = true};
+        const Ltx2Case parts = {name, .newer = newer, .given = true, .alike = true};
+        snprintf(model, sizeof model, "%s/%s", folder, newer ? "newer" : "older");
+        g->item = 1; /* the second prompt's half */
+        judge(g, golden_ltx2_dit(g, model, F32, &alone), "alone");
+        g->item = 0;
+        judge(g, golden_ltx2_dit(g, model, F32, &parts), "in parts");
+        if (newer) judge(g, golden_ltx2_dit(g, model, BF16, &parts), "in parts, bf16");
+    }
+}
+
+static void spans(Golden *g, const char *folder) {
+    static const Ltx2Grid GRIDS[] = {{.tokens = {12, 5}, .spans = 1, .span = {{0, 11, 0}}},
+                                     {.tokens = {12, 5}, .spans = 2, .span = {{0, 6, 0}, {6, 6, 1}}},
+                                     {.tokens = {12, 5}, .spans = 2, .span = {{0, 6, 0}, {7, 5, 0}}}};
+    char path[600];
+    Ltx2Dit m = {0};
+    snprintf(path, sizeof path, "%s/older", folder);
+    expect_ok(dit_ltx2_open(path, &m, &g->error), &g->error);
+    Tensor t = exec_new_as(&g->x, F32, 1);
+    const Ltx2Step step = {.video = t, .audio = t, .sigma = {t, t}};
+    const Ltx2Prompt prompt = {.samples = 2};
+    const Tensor none[LTX2_STREAMS] = {{0}};
+    for (size_t i = 0; i < sizeof GRIDS / sizeof *GRIDS; i++)
+        expect_status(dit_ltx2_run(&m, &g->x, &GRIDS[i], &prompt, &step, &(Ltx2Pass){.count = 1}, none, none), ERR_MODEL,
+                      "spans of tokens", &g->error);
+    expect_status(dit_ltx2_run(&m, &g->x, &(Ltx2Grid){.tokens = {12, 5}}, &prompt, &step, &(Ltx2Pass){.first = 1, .count = 2}, none,
+                               none), ERR_MODEL, "a pass of 2 prompts", &g->error);
+    dit_ltx2_close(&m);
+}
+
 int main(void) {
     char folder[500], model[600];
     Golden g;
@@ -97,6 +133,8 @@ int main(void) {
             judge(&g, s, name);
         }
     }
+    same(&g, folder);
+    spans(&g, folder);
     golden_close(&g);
     expect_cleanup(folder);
     return expect_done();

@@ -210,8 +210,9 @@ static Status qk_each_head(Exec *x, const void *args) {
             TRY(fault_call(x, OP_rmsnorm, &n));
         }
         Tensor y = tensor_split(out[i], e);
-        const RopeSplit r = {y, y, a.cos.rank ? tensor_split(a.cos, e / 2) : a.cos, a.sin.rank ? tensor_split(a.sin, e / 2) : a.sin};
-        if (a.cos.rank) TRY(fault_call(x, OP_rope_split, &r));
+        if (!a.cos.rank) continue;
+        const RopeSplit r = {y, y, tensor_split(a.cos, e / 2), tensor_split(a.sin, e / 2)};
+        TRY(fault_call(x, OP_rope_split, &r));
     }
     return OK;
 }

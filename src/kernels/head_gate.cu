@@ -24,8 +24,8 @@ Status head_gate_cuda(Exec *x, const void *args) {
     if (a->x.rank != 3 || gate.rank != 2 || gate.dtype != a->x.dtype || a->y.dtype != a->x.dtype ||
         !tensor_same_shape(a->y, a->x) || gate.shape[0] != a->x.shape[0] || gate.shape[1] != a->x.shape[1] ||
         a->x.stride[2] != 1 || a->y.stride[2] != 1)
-        return fail(x->error, ERR_MODEL, "head_gate: x and y must be [tokens, heads, head dim], heads contiguous, logits [tokens, "
-                    "heads] of their dtype");
+        return fail(x->error, ERR_MODEL, "head_gate: x and y must be [tokens, heads, head dim], heads contiguous, logits "
+                    "[tokens, heads] of their dtype");
     gate.rank = 3; /* one value a head, for all of its elements */
     gate.shape[2] = 1, gate.stride[2] = 1;
     return rows::map<HeadGateF>(x, "head_gate", a->y, a->x, gate, Tensor{});
@@ -54,5 +54,8 @@ Status cos_sin_cuda(Exec *x, const void *args) {
 
 } /* namespace */
 
-const Impl HEAD_GATE_CUDA[] = {{OP_head_gate, "cuda", head_gate_cuda, NULL, NULL}, {OP_cos_sin, "cuda", cos_sin_cuda, NULL, NULL}};
+const Impl HEAD_GATE_CUDA[] = {
+    {OP_head_gate, "cuda", head_gate_cuda, NULL, NULL},
+    {OP_cos_sin, "cuda", cos_sin_cuda, NULL, NULL},
+};
 const int HEAD_GATE_CUDA_COUNT = sizeof HEAD_GATE_CUDA / sizeof *HEAD_GATE_CUDA;

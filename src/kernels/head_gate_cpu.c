@@ -18,8 +18,8 @@ static Status head_gate_cpu(Exec *x, const void *args) {
     TRY(rows_want_like(x, OP_head_gate, "y", a->y, a->x));
     if (a->x.rank != 3 || a->logits.rank != 2 || a->logits.dtype != t || a->logits.shape[0] != a->x.shape[0] ||
         a->logits.shape[1] != a->x.shape[1] || a->x.stride[2] != 1 || a->y.stride[2] != 1)
-        return fail(x->error, ERR_MODEL, "head_gate: x and y must be [tokens, heads, head dim], heads contiguous, logits [tokens, "
-                    "heads] of their dtype");
+        return fail(x->error, ERR_MODEL, "head_gate: x and y must be [tokens, heads, head dim], heads contiguous, logits "
+                    "[tokens, heads] of their dtype");
     if (t == BF16 && !x->unary) return fail(x->error, ERR_MODEL, "head_gate: the tables of the BF16 functions are not open");
     Walk w = rows_walk(a->y);
     int64_t heads = a->x.shape[1];

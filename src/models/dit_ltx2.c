@@ -72,8 +72,8 @@ static Status read_streams(const Json *j, const char *path, Ltx2Config *c, Error
         {"cross_attention_dim", &cross},         {"audio_cross_attention_dim", &audio_cross},
     };
     TRY(json_sizes(j, sizes, sizeof sizes / sizeof *sizes, path, e));
-    v->out_channels = json_is_null(json_get(j, "out_channels")) ? json_get(j, "out_channels") ? v->channels : 128 : 128;
-    a->out_channels = json_is_null(json_get(j, "audio_out_channels")) ? json_get(j, "audio_out_channels") ? a->channels : 128 : 128;
+    v->out_channels = json_get(j, "out_channels") ? v->channels : 128; /* null: as in_channels */
+    a->out_channels = json_get(j, "audio_out_channels") ? a->channels : 128;
     const JsonSize outs[] = {{"out_channels", &v->out_channels}, {"audio_out_channels", &a->out_channels}};
     TRY(json_sizes(j, outs, 2, path, e));
     TRY(json_bool(j, "gated_attn", &v->gated, path, e));
@@ -181,7 +181,8 @@ static Status tables(const Ltx2Dit *m, Exec *x, Ltx2Prompt *p) {
             TRY(op_copy(x, &(Copy){.y = tensor_slice(all, 0, 0, own), .x = l->table}));
             TRY(op_copy(x, &(Copy){.y = tensor_slice(all, 0, own, LTX2_CROSS_ROWS), .x = l->cross_table}));
             if (m->c.text_mod)
-                TRY(op_copy(x, &(Copy){.y = tensor_slice(all, 0, own + LTX2_CROSS_ROWS, LTX2_PROMPT_ROWS), .x = l->prompt_table}));
+                TRY(op_copy(x, &(Copy){.y = tensor_slice(all, 0, own + LTX2_CROSS_ROWS, LTX2_PROMPT_ROWS),
+                                       .x = l->prompt_table}));
         }
     return OK;
 }
@@ -208,7 +209,7 @@ Status dit_ltx2_prompt(const Ltx2Dit *m, Exec *x, const Tensor context[LTX2_STRE
     size_t mark = arena_mark(x->work);
     Tensor seen[LTX2_STREAMS];
     TRY(weights_enter(x, WEIGHTS_PART));
-    TRY(zeros(x, p->bias));
+    if (p->bias.rank) TRY(zeros(x, p->bias));
     TRY(tables(m, x, p));
     for (int s = 0; s < LTX2_STREAMS; s++) {
         const Ltx2Stream *l = &m->stream[s];
@@ -262,12 +263,29 @@ static Status last(const Ltx2Dit *m, Exec *x, Ltx2Which s, const Ltx2Grid *g, co
     return OK;
 }
 
+static Status check_step(Exec *x, const Ltx2Grid *g, const Ltx2Prompt *p, const Ltx2Step *step, const Ltx2Pass *pass) {
+    int64_t times = step->video.shape[0], at = 0;
+    bool fits = step->video.rank == 1 && times <= LTX2_TIMES && step->audio.rank == 1 && step->audio.shape[0] == 1;
+    for (int i = 0; i < g->spans; i++) {
+        const Ltx2Span *s = &g->span[i];
+        fits &= s->start == at && s->count > 0 && s->value >= 0 && s->value < times;
+        at += s->count;
+    }
+    if (g->spans) fits &= at == g->tokens[LTX2_VIDEO];
+    if (!fits) return fail(x->error, ERR_MODEL, "ltx2: the spans of tokens do not fit their times or the grid");
+    if (pass->first < 0 || pass->count < 1 || pass->first + pass->count > p->samples)
+        return fail(x->error, ERR_MODEL, "ltx2: a pass of %lld prompts from the %lld-th, of %lld", (long long)pass->count,
+                    (long long)pass->first, (long long)p->samples);
+    return OK;
+}
+
 Status dit_ltx2_run(const Ltx2Dit *m, Exec *x, const Ltx2Grid *g, const Ltx2Prompt *p, const Ltx2Step *step,
                     const Ltx2Pass *pass, const Tensor latents[LTX2_STREAMS], const Tensor out[LTX2_STREAMS]) {
     size_t mark = arena_mark(x->work);
     Tensor h[LTX2_STREAMS];
     Ltx2Times times;
     int first = keeps_kv(m) ? (int)m->c.layers : 0; /* of the blocks that are bound, those of the prompt come first */
+    TRY(check_step(x, g, p, step, pass));
     for (int s = 0; s < LTX2_STREAMS; s++) h[s] = exec_new(x, pass->count * g->tokens[s], m->stream[s].d);
     TRY(weights_enter(x, WEIGHTS_PART));
     TRY(dit_ltx2_time_make(m, x, p, step, pass->count, &times));

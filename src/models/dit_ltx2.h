@@ -84,9 +84,11 @@ typedef struct Ltx2Grid {
 /* What the prompts of a batch fix; `samples` texts of `rows` tokens each. */
 typedef struct Ltx2Prompt {
     int64_t samples, rows;
-    Tensor context[LTX2_STREAMS]; /* [samples * rows, D]; 2.0 reads them once */
+    Tensor context[LTX2_STREAMS]; /* 2.3: [samples * rows, D]; absent in 2.0, which reads them once */
     Tensor kv[LTX2_STREAMS];      /* 2.0: [layers, samples * rows, 2 D], keys (normed) and values; absent in 2.3 */
-    Tensor bias;                  /* [rows], zeros: what the reference passes as a mask of its text attention */
+    /* [rows], zeros: the reference passes its text attention a mask that hides nothing. PyTorch's choice on the reference profile
+     * is cuDNN with such a bias as without (attention.h), self and cross-modal attention have none. Absent: not added. */
+    Tensor bias;
     Tensor table[LTX2_STREAMS];   /* [layers, mods, D]: the blocks' modulation tables one behind the other */
 } Ltx2Prompt;
 
@@ -94,7 +96,7 @@ typedef struct Ltx2Prompt {
 typedef struct Ltx2Step {
     Tensor video, audio;          /* [n]: distinct times of the video tokens (at most LTX2_TIMES), [1]: of all audio tokens */
     Tensor sigma[LTX2_STREAMS];   /* [1]: the streams' noise levels, whatever single tokens have */
-    bool cross;                   /* use_cross_timestep: cross-modal modulation follows the other stream's sigma, not the tokens */
+    bool cross;                   /* use_cross_timestep: cross-modal modulation follows the other stream's sigma */
 } Ltx2Step;
 
 /* One evaluation for the samples first .. first + count of the prompt. */
@@ -123,9 +125,9 @@ void dit_ltx2_places(const Ltx2Dit *m, int64_t frames, int64_t rows, int64_t col
 /* Rotary tables into the work arena for g->tokens; place[g->tokens[LTX2_VIDEO]]. A dry run reads no places. */
 Status dit_ltx2_rope(const Ltx2Dit *m, Exec *x, const Ltx2Place *place, Ltx2Grid *g);
 
-/* out[s] F32 [count, tokens, out_channels] from latents[s] F32 [tokens, channels], any strides: one sample, the same for all.
+/* out[s] F32 [count * tokens, out_channels], contiguous, from latents[s] F32 [tokens, channels], any strides: one sample, the same for all.
  * Taps, of all samples: ltx2.time.video, .audio (modulations by time 0), ltx2.x_embedder.video, .audio,
- * ltx2.block.<i>.video, .audio, ltx2.norm.video, .audio (the last norm). */
+ * ltx2.block.<i>.video, .audio, ltx2.norm.video, .audio (the last norm). ERR_MODEL when spans fit neither grid nor times. */
 Status dit_ltx2_run(const Ltx2Dit *m, Exec *x, const Ltx2Grid *g, const Ltx2Prompt *p, const Ltx2Step *step,
                     const Ltx2Pass *pass, const Tensor latents[LTX2_STREAMS], const Tensor out[LTX2_STREAMS]);
 
