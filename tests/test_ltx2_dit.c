@@ -109,8 +109,9 @@ static void spans(Golden *g, const char *folder) {
     for (size_t i = 0; i < sizeof GRIDS / sizeof *GRIDS; i++)
         expect_status(dit_ltx2_run(&m, &g->x, &GRIDS[i], &prompt, &step, &(Ltx2Pass){.count = 1}, none, none), ERR_MODEL,
                       "spans of tokens", &g->error);
-    expect_status(dit_ltx2_run(&m, &g->x, &(Ltx2Grid){.tokens = {12, 5}}, &prompt, &step, &(Ltx2Pass){.first = 1, .count = 2}, none,
-                               none), ERR_MODEL, "a pass of 2 prompts", &g->error);
+    const Ltx2Grid grid = {.tokens = {12, 5}};
+    expect_status(dit_ltx2_run(&m, &g->x, &grid, &prompt, &step, &(Ltx2Pass){.first = 1, .count = 2}, none, none), ERR_MODEL,
+                  "a pass of 2 prompts", &g->error);
     dit_ltx2_close(&m);
 }
 

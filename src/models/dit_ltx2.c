@@ -288,7 +288,7 @@ Status dit_ltx2_run(const Ltx2Dit *m, Exec *x, const Ltx2Grid *g, const Ltx2Prom
     TRY(check_step(x, g, p, step, pass));
     for (int s = 0; s < LTX2_STREAMS; s++) h[s] = exec_new(x, pass->count * g->tokens[s], m->stream[s].d);
     TRY(weights_enter(x, WEIGHTS_PART));
-    TRY(dit_ltx2_time_make(m, x, p, step, pass->count, &times));
+    TRY(dit_ltx2_time_make(m, x, g, p, step, pass->count, &times));
     for (int s = 0; s < LTX2_STREAMS; s++) TRY(embed(m, x, (Ltx2Which)s, pass->count, latents[s], h[s]));
     for (int i = 0; i < (int)m->c.layers; i++) {
         TRY(weights_enter(x, first + i));

@@ -75,7 +75,9 @@ typedef struct Ltx2Span { int64_t start, count; int value; } Ltx2Span;
 /* What a size fixes. Video tokens frame by frame, row by row; behind them any tokens with coordinates of their own. */
 typedef struct Ltx2Grid {
     int64_t tokens[LTX2_STREAMS];
-    Ltx2Span span[LTX2_SPANS];   /* of video tokens, without gaps; spans 0: all tokens have time 0 */
+    /* Of video tokens, without gaps. spans 0: the clip has one time; otherwise its tokens have times of their own, also where
+     * they are all the same. */
+    Ltx2Span span[LTX2_SPANS];
     int spans;
     Tensor cos[LTX2_STREAMS], sin[LTX2_STREAMS];             /* F32 [tokens, D / 2] */
     Tensor cross_cos[LTX2_STREAMS], cross_sin[LTX2_STREAMS]; /* F32 [tokens, D of audio / 2] */
@@ -125,8 +127,8 @@ void dit_ltx2_places(const Ltx2Dit *m, int64_t frames, int64_t rows, int64_t col
 /* Rotary tables into the work arena for g->tokens; place[g->tokens[LTX2_VIDEO]]. A dry run reads no places. */
 Status dit_ltx2_rope(const Ltx2Dit *m, Exec *x, const Ltx2Place *place, Ltx2Grid *g);
 
-/* out[s] F32 [count * tokens, out_channels], contiguous, from latents[s] F32 [tokens, channels], any strides: one sample, the same for all.
- * Taps, of all samples: ltx2.time.video, .audio (modulations by time 0), ltx2.x_embedder.video, .audio,
+/* out[s] F32 [count * tokens, out_channels], contiguous, from latents[s] F32 [tokens, channels], any strides: one sample, the
+ * same for all. Taps, of all samples: ltx2.time.video, .audio (modulations by time 0), ltx2.x_embedder.video, .audio,
  * ltx2.block.<i>.video, .audio, ltx2.norm.video, .audio (the last norm). ERR_MODEL when spans fit neither grid nor times. */
 Status dit_ltx2_run(const Ltx2Dit *m, Exec *x, const Ltx2Grid *g, const Ltx2Prompt *p, const Ltx2Step *step,
                     const Ltx2Pass *pass, const Tensor latents[LTX2_STREAMS], const Tensor out[LTX2_STREAMS]);

@@ -31,8 +31,9 @@ typedef struct Ltx2Times {
     Tensor last[LTX2_STREAMS][LTX2_TIMES]; /* [2,D]: shift, scale of the last norm */
 } Ltx2Times;
 
-/* Into the work arena. samples: rows that the reference's products have for one time. */
-Status dit_ltx2_time_make(const Ltx2Dit *m, Exec *x, const Ltx2Prompt *p, const Ltx2Step *step, int64_t samples, Ltx2Times *out);
+/* Into the work arena, for a pass of `samples` prompts. */
+Status dit_ltx2_time_make(const Ltx2Dit *m, Exec *x, const Ltx2Grid *g, const Ltx2Prompt *p, const Ltx2Step *step,
+                          int64_t samples, Ltx2Times *out);
 
 /* Rows of neighbouring tokens with one time, for a loop over all samples: begin with {0}; false when there is no more. */
 typedef struct Ltx2Rows { int64_t sample, span, start, count; int value; } Ltx2Rows;

@@ -1,27 +1,34 @@
 /* dit_ltx2_time.c - the LTX-2 transformer's modulations of a step (dit_ltx2_parts.h): small products, over and done before the
  * blocks begin.
  *
- * Tokens of one time share a modulation, so it is made for the few distinct times; the products have as many rows as the
- * reference's have for a clip of one time, one a sample, all alike: how a product of few rows is cut is part of its bits.
+ * Tokens of one time share a modulation, so it is made for the few distinct times. How a product of few rows is cut is part of
+ * its bits, so there are as many rows as the reference has, all alike: one a sample. Where tokens have times of their own, it has
+ * one a token; those products are whole, as they are from some 28 rows on, and MANY rows stand for them.
  * Easy to get wrong: the last norm takes the embedding itself, everything else its SiLU; cross-modal modulation has a time of
  * its own, and so has that of text keys and values (the stream's sigma, whatever its tokens have). */
 #include "models/dit_ltx2_parts.h"
 
-enum { WIDTH = 256 }; /* of the sinusoids; hard-coded in the class */
+enum { WIDTH = 256, /* of the sinusoids; hard-coded in the class */
+       MANY = 64 };
 
-/* One module's times: t F32 [n], each `samples` times over. */
-typedef struct Times { Tensor t; int64_t samples; } Times;
+/* One module's times: t F32 [n], all of them `over` times. */
+typedef struct Times { Tensor t; int64_t over; } Times;
 
-static int64_t rows_of(const Times *t) { return t->samples * t->t.shape[0]; }
+static int64_t rows_of(const Times *t) { return t->over * t->t.shape[0]; }
 
 /* y [rows, k D] of the module; embedded: NULL, or where its embedding [rows, D] goes. */
 static Status modulator(Exec *x, const Ltx2Modulator *l, int64_t d, const Times *t, Tensor *embedded, Tensor y) {
     size_t mark = arena_mark(x->work);
     int64_t rows = rows_of(t), n = t->t.shape[0];
     Tensor wave = exec_new(x, rows, WIDTH), own = embedded ? *embedded : exec_new(x, rows, d), active = exec_new(x, rows, d);
-    for (int64_t i = 0; i < rows; i++)
-        TRY(op_time_embed(x, &(TimeEmbed){.y = tensor_slice(wave, 0, i, 1), .t = tensor_slice(t->t, 0, i % n, 1),
+    for (int64_t i = 0; i < n; i++)
+        TRY(op_time_embed(x, &(TimeEmbed){.y = tensor_slice(wave, 0, i, 1), .t = tensor_slice(t->t, 0, i, 1),
                                           .max_period = 10000.0f}));
+    if (t->over > 1) {
+        Tensor from = tensor_view(tensor_slice(wave, 0, 0, n), 1, n * WIDTH), rest = tensor_slice(wave, 0, n, rows - n);
+        from.shape[0] = t->over - 1, from.stride[0] = 0;
+        TRY(op_copy(x, &(Copy){.y = tensor_view(rest, t->over - 1, n * WIDTH), .x = from}));
+    }
     TRY(blocks_mlp(&l->embed, x, own, wave));
     TRY(op_act(x, &(Act){.y = active, .x = own, .kind = ACT_SILU}));
     TRY(op_linear(x, &(Linear){.y = y, .x = active, .w = &l->linear}));
@@ -42,12 +49,14 @@ static Status scaled(Exec *x, Tensor t, double by, Tensor *out) {
     return op_affine(x, &(Affine){.y = *out, .x = t, .mul = (float)by});
 }
 
-static Status stream(const Ltx2Dit *m, Exec *x, const Ltx2Prompt *p, const Ltx2Step *step, int64_t samples, Ltx2Which s,
-                     Ltx2Times *out) {
+static Status stream(const Ltx2Dit *m, Exec *x, const Ltx2Grid *g, const Ltx2Prompt *p, const Ltx2Step *step, int64_t samples,
+                     Ltx2Which s, Ltx2Times *out) {
     const Ltx2Stream *l = &m->stream[s];
     int64_t d = l->d, own = dit_ltx2_own_rows(&m->c), prompt = own + LTX2_CROSS_ROWS;
     Tensor mine = s == LTX2_VIDEO ? step->video : step->audio, gate_time, none = {0};
-    const Times tokens = {mine, samples}, cross = {step->cross ? step->sigma[dit_ltx2_other(s)] : mine, samples};
+    int64_t many = (MANY + mine.shape[0] - 1) / mine.shape[0];
+    const Times tokens = {mine, s == LTX2_VIDEO && g->spans && many > samples ? many : samples};
+    const Times cross = step->cross ? (Times){step->sigma[dit_ltx2_other(s)], samples} : tokens;
     Times gate = cross, sigma = {step->sigma[s], samples};
     TRY(scaled(x, cross.t, m->c.gate_factor, &gate_time));
     gate.t = gate_time;
@@ -74,8 +83,8 @@ static Status stream(const Ltx2Dit *m, Exec *x, const Ltx2Prompt *p, const Ltx2S
     return exec_tap(x, s == LTX2_VIDEO ? "ltx2.time.video" : "ltx2.time.audio", tensor_slice(y_own, 0, 0, 1));
 }
 
-Status dit_ltx2_time_make(const Ltx2Dit *m, Exec *x, const Ltx2Prompt *p, const Ltx2Step *step, int64_t samples,
-                          Ltx2Times *out) {
+Status dit_ltx2_time_make(const Ltx2Dit *m, Exec *x, const Ltx2Grid *g, const Ltx2Prompt *p, const Ltx2Step *step,
+                          int64_t samples, Ltx2Times *out) {
     out->values[LTX2_VIDEO] = (int)step->video.shape[0];
     out->values[LTX2_AUDIO] = (int)step->audio.shape[0];
     for (int s = 0; s < LTX2_STREAMS; s++)
@@ -84,7 +93,7 @@ Status dit_ltx2_time_make(const Ltx2Dit *m, Exec *x, const Ltx2Prompt *p, const 
             out->last[s][k] = exec_new(x, 2, m->stream[s].d);
         }
     size_t mark = arena_mark(x->work);
-    for (int s = 0; s < LTX2_STREAMS; s++) TRY(stream(m, x, p, step, samples, (Ltx2Which)s, out));
+    for (int s = 0; s < LTX2_STREAMS; s++) TRY(stream(m, x, g, p, step, samples, (Ltx2Which)s, out));
     arena_reset(x->work, mark);
     return OK;
 }
