@@ -771,7 +771,7 @@ static const ShapeCase SMALL[] = {
     {OP_attention, "small gemma3", {40, 4, 2, 32, 9}, masked_attention},
     {OP_rms_modulate, "small ltx2", {48, 128}, rms_modulate},
     {OP_residual_rms_modulate, "small ltx2", {48, 128, 3}, residual_rms_modulate},
-    {OP_norm_rope_split, "small ltx2", {48, 4, 32, 384}, norm_rope_split},
+    {OP_norm_rope_split, "small ltx2", {48, 4, 32, 384, 1}, norm_rope_split},
     {OP_head_gate, "small ltx2", {48, 4, 32}, head_gate},
     {OP_cos_sin, "small ltx2", {48, 64}, cos_sin},
     {OP_dwconv3_glu, "small sana.ff", {3, 8, 6, 672}, dwconv3_glu},

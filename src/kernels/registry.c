@@ -57,6 +57,8 @@ const Family FAMILIES_CUDA[] = {
     {"linear-rows", EXACT, LINEAR_ROWS_CUDA, 1, "rows of all steps in one product"},
     {"mean-norm", EXACT, MEAN_NORM_CUDA, 3, "RMS norm, scale, gate and residual in one pass"},
     {"qk-mean-norm-rope", EXACT, QK_MEAN_NORM_CUDA, 1, "QK norm in two roundings + RoPE in one pass"},
+    {"rms-modulate", EXACT, RMS_MODULATE_FUSED_CUDA, 2, "RMS norm + modulations, with the gated residual before it, in one pass"},
+    {"norm-rope-split", EXACT, NORM_ROPE_SPLIT_FUSED_CUDA, 1, "norm of whole rows + RoPE of their heads in one pass"},
     {"ln-modulate", EXACT, LN_MODULATE_FAST_CUDA, 2, "LayerNorm + modulation, with the gated residual before it, in one pass"},
     {"residual-gate", EXACT, RESIDUAL_GATE_FAST_CUDA, 2, "gated residual, transposed too, and modulation by wide rows"},
     {"qk-norm-rope", EXACT, QK_NORM_ROPE_FAST_CUDA, 1, "QK norm + RoPE of whole heads in registers"},

@@ -1,0 +1,142 @@
+/* test_ltx2_dit.c - LTX-2's transformer, drawn from a seed, against diffusers stage by stage (golden.h says how a stage is
+ * judged): 2.0 and 2.3, the passes of a step, tokens with times of their own; what its config refuses.
+ *
+ * GOLDEN_VERBOSE=1 prints every stage. Easy to get wrong: run from the repository root. */
+#include "expect.h"
+#include "golden_ltx2_dit.h"
+
+static void judge(Golden *g, Status s, const char *name) {
+    if (s != OK) printf("%s: %s\n", name, g->error.text);
+    expect(s == OK && g->stages > 0);
+    for (int k = 0; k < g->stages; k++) {
+        bool good = g->stage[k].metric <= 1;
+        expect_at(good, g->stage[k].name, name, 0);
+        if (getenv("GOLDEN_VERBOSE") || !good)
+            printf("%-12s %-24s %.3g of the allowance\n", name, g->stage[k].name, g->stage[k].metric);
+    }
+    for (int k = 0; k < g->file.count; k++) { /* every golden output was compared */
+        bool seen = strchr(g->file.entry[k].name, '@') != NULL;
+        for (int j = 0; j < g->stages; j++) seen |= !strcmp(g->stage[j].name, g->file.entry[k].name);
+        expect_at(seen, g->file.entry[k].name, name, 0);
+    }
+    g->stages = 0, g->worst = 0;
+}
+
+static void refusals(const char *folder) {
+    static const struct { const char *key, *value, *text; } FAULTS[] = {
+        {"ff_bias", "false", "ff_bias: found false, expected true: an LTX-2.5 model"},
+        {"use_prompt_adaln_single", "false", "an LTX-2.5 model"},
+        {"use_keyframes_abs_pos_embedding", "true", "an LTX-2.5 model"},
+        {"rope_type", "\"interleaved\"", "rope_type: found \"interleaved\", expected \"split\""},
+        {"rope_type", "null", "rope_type: found \"interleaved\""}, /* the class default */
+        {"rope_double_precision", "false", "rope_double_precision"},
+        {"patch_size", "2", "patch_size: found 2, expected 1"},
+        {"audio_patch_size_t", "2", "audio_patch_size_t"},
+        {"norm_elementwise_affine", "true", "norm_elementwise_affine"},
+        {"attention_bias", "false", "attention_bias"},
+        {"qk_norm", "\"rms_norm\"", "qk_norm"},
+        {"activation_fn", "\"geglu\"", "activation_fn"},
+        {"cross_attention_dim", "64", "cross_attention_dim"},
+        {"audio_num_attention_heads", "4", "audio_num_attention_heads"},
+        {"cross_attn_mod", "true", "audio_cross_attn_mod as cross_attn_mod"},
+        {"vae_scale_factors", "[8, 32]", "vae_scale_factors"},
+        {"rope_theta", "-1.0", "rope_theta"},
+    };
+    ltx2_write(folder, false);
+    for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
+        Ltx2Dit m = {0};
+        Error e = {0};
+        draw_config(folder, GOLDEN_DIR "/tiny-ltx2.json");
+        mutate_json(folder, "config.json", FAULTS[i].key, FAULTS[i].value);
+        expect_status(dit_ltx2_open(folder, &m, &e), ERR_MODEL, FAULTS[i].text, &e);
+        dit_ltx2_close(&m);
+    }
+}
+
+/* The published sizes: as many parameters as the checkpoints have, and places as their tables have. */
+static void published(const char *folder) {
+    static const char *const EMPTY = "{\"rope_type\": \"split\"}";
+    Ltx2Dit m = {0};
+    Bind b = {.prefix = ""};
+    Error e = {0};
+    char path[700];
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    mutate_write(path, EMPTY, strlen(EMPTY));
+    expect_ok(dit_ltx2_open(folder, &m, &e), &e);
+    dit_ltx2_bind(&m, &b);
+    int64_t parameters = 0;
+    for (int i = 0; i < b.count; i++) parameters += draw_count(&b.rows[i]);
+    expect(b.count == 3510 && parameters == 18876174592);
+    Ltx2Place *place = calloc((size_t)16 * 16 * 24, sizeof *place);
+    if (!place) abort();
+    dit_ltx2_places(&m, 16, 16, 24, 24, place);
+    const Ltx2Place *p = &place[384 + 2 * 24 + 3]; /* frame 1, row 2, column 3 */
+    expect(fabs((double)(p->from[0] + p->to[0]) / 2 - 5.0 / 24) < 1e-6 && p->from[1] == 64 && p->to[2] == 128);
+    expect(place[0].from[0] == 0 && fabs((double)place[0].to[0] - 1.0 / 24) < 1e-8);
+    free(place);
+    bind_free(&b);
+    dit_ltx2_close(&m);
+}
+
+/* What must not matter: whether a prompt runs alone or in a batch, or that tokens of one time are said in two parts. */
+static void same(Golden *g, const char *folder) {
+    for (int newer = 0; newer < 2; newer++) {
+        char model[600];
+        const char *name = newer ? "23" : "20";
+        const Ltx2Case alone = {name, .newer = newer, .only = true};
+        const Ltx2Case parts = {name, .newer = newer, .given = true, .alike = true};
+        snprintf(model, sizeof model, "%s/%s", folder, newer ? "newer" : "older");
+        g->item = 1; /* the second prompt's half */
+        judge(g, golden_ltx2_dit(g, model, F32, &alone), "alone");
+        g->item = 0;
+        judge(g, golden_ltx2_dit(g, model, F32, &parts), "in parts");
+        if (newer) judge(g, golden_ltx2_dit(g, model, BF16, &parts), "in parts, bf16");
+    }
+}
+
+static void spans(Golden *g, const char *folder) {
+    static const Ltx2Grid GRIDS[] = {{.tokens = {12, 5}, .spans = 1, .span = {{0, 11, 0}}},
+                                     {.tokens = {12, 5}, .spans = 2, .span = {{0, 6, 0}, {6, 6, 1}}},
+                                     {.tokens = {12, 5}, .spans = 2, .span = {{0, 6, 0}, {7, 5, 0}}}};
+    char path[600];
+    Ltx2Dit m = {0};
+    snprintf(path, sizeof path, "%s/older", folder);
+    expect_ok(dit_ltx2_open(path, &m, &g->error), &g->error);
+    Tensor t = exec_new_as(&g->x, F32, 1);
+    const Ltx2Step step = {.video = t, .audio = t, .sigma = {t, t}};
+    const Ltx2Prompt prompt = {.samples = 2};
+    const Tensor none[LTX2_STREAMS] = {{0}};
+    for (size_t i = 0; i < sizeof GRIDS / sizeof *GRIDS; i++)
+        expect_status(dit_ltx2_run(&m, &g->x, &GRIDS[i], &prompt, &step, &(Ltx2Pass){.count = 1}, none, none), ERR_MODEL,
+                      "spans of tokens", &g->error);
+    const Ltx2Grid grid = {.tokens = {12, 5}};
+    expect_status(dit_ltx2_run(&m, &g->x, &grid, &prompt, &step, &(Ltx2Pass){.first = 1, .count = 2}, none, none), ERR_MODEL,
+                  "a pass of 2 prompts", &g->error);
+    dit_ltx2_close(&m);
+}
+
+int main(void) {
+    char folder[500], model[600];
+    Golden g;
+    expect_folder(folder, sizeof folder);
+    if (golden_open(&g) != OK) return printf("%s\n", g.error.text), 1;
+    snprintf(model, sizeof model, "%s/other", folder);
+    refusals(model);
+    published(model);
+    for (int i = 0; i < LTX2_CASE_COUNT; i++) {
+        const Ltx2Case *c = &LTX2_CASES[i];
+        char name[40];
+        snprintf(model, sizeof model, "%s/%s", folder, c->newer ? "newer" : "older");
+        ltx2_write(model, c->newer);
+        for (int half = 0; half <= c->half; half++) {
+            snprintf(name, sizeof name, "%s_%s", c->name, half ? "bf16" : "f32");
+            Status s = golden_ltx2_dit(&g, model, half ? BF16 : F32, c);
+            judge(&g, s, name);
+        }
+    }
+    same(&g, folder);
+    spans(&g, folder);
+    golden_close(&g);
+    expect_cleanup(folder);
+    return expect_done();
+}
