@@ -349,14 +349,14 @@ def expect(op, i, w, b, s, out):
         y = frames(window(y, out[0].shape[0], integer(s[1]), integer(s[2])))
         return [y, frames(h)][:len(out)]
     if op == "depth_to_space":
-        p = [integer(n) for n in s]
+        p = [integer(n) for n in s[:3]]
         y = spread(clip(i[0] + i[1] if 1 in i else i[0]), p)
         if 2 in i:
             other = spread(clip(i[2]), p)
             y = y + other.repeat(1, y.shape[1] // other.shape[1], 1, 1, 1)
         return [frames(y)]
     if op == "space_to_depth":
-        p = [integer(n) for n in s]
+        p = [integer(n) for n in s[:3]]
         y = gathered(clip(i[0] + i[1] if 1 in i else i[0]), p)
         return [frames(y + gathered(clip(i[2]), p).unflatten(1, (y.shape[1], -1)).mean(dim=2) if 2 in i else y)]
     if op == "upsample_conv":

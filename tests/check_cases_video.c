@@ -264,11 +264,13 @@ static void make_depth(Case *c) {
     bool skipping = c->index / SHAPES / 2 % 2, biased = check_below(c, 3) > 0, spoil = c->index / SHAPES / 4 % 2;
     int64_t n = s[5] * s[6] * s[7], channels = s[3], part = s[4], g = channels / part;
     int64_t small[] = {s[0], s[1], s[2], n * channels};
-    int64_t large[] = {s[0] * s[5] - (deep ? s[5] - 1 : 0), s[1] * s[6], s[2] * s[7], channels};
+    int64_t drop = deep && s[5] > 1 && check_below(c, 3) ? s[5] - 1 : 0;
+    int64_t large[] = {s[0] * s[5] - drop, s[1] * s[6], s[2] * s[7], channels};
+    a->drop = (int32_t)drop;
     a->t = (int32_t)s[5], a->rows = (int32_t)s[6], a->columns = (int32_t)s[7];
     Layout ls = check_layout(c);
-    check_label(c, "%s, %lld frames of %lldx%lld, %lld channels by %dx%dx%d%s%s%s", dtype_name(t), (long long)small[0],
-                (long long)small[1], (long long)small[2], (long long)channels, a->t, a->rows, a->columns, biased ? ", bias" : "",
+    check_label(c, "%s, %lld frames of %lldx%lld, %lld channels by %dx%dx%d less %d%s%s%s", dtype_name(t), (long long)small[0],
+                (long long)small[1], (long long)small[2], (long long)channels, a->t, a->rows, a->columns, a->drop, biased ? ", bias" : "",
                 skipping ? ", skip " : "", skipping ? check_layout_name(ls) : "");
     Buf *x = check_in(c, "x", &a->x, t, LAYOUT_DENSE, 4, deep ? small : large), *bias = NULL, *skip = NULL;
     if (biased) bias = check_in(c, "bias", &a->bias, t, LAYOUT_DENSE, SHAPE((deep ? n : 1) * channels));
@@ -285,8 +287,8 @@ static void make_depth(Case *c) {
         for (int64_t k = 0; k < n; k++)
             for (int64_t ch = 0; ch < channels; ch++) {
                 int64_t from = p * n * channels + ch * n + k, to = 0;
-                if (deep && a->t * f + k / (a->rows * a->columns) < a->t - 1) continue;
-                if (deep) to = large_at(large, a, f, i, j, k, ch) - (a->t - 1) * large[1] * large[2] * channels;
+                if (deep && a->t * f + k / (a->rows * a->columns) < drop) continue;
+                if (deep) to = large_at(large, a, f, i, j, k, ch) - drop * large[1] * large[2] * channels;
                 else to = from, from = large_at(large, a, f, i, j, k, ch);
                 double v = (double)x->v[from], mean = 0;
                 if (bias) v = check_r(v + (double)bias->v[deep ? ch * n + k : ch], t);

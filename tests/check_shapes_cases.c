@@ -375,6 +375,7 @@ static void depth(Maker *m, const int64_t *p, Depth *a, bool deep) {
     a->bias = shapes_new(m, real(m), a->x.shape[3]);
     if (p[7]) a->skip = shapes_new(m, real(m), a->x.shape[0], a->x.shape[1], a->x.shape[2], p[7]);
     a->t = (int32_t)p[4], a->rows = (int32_t)p[5], a->columns = (int32_t)p[6];
+    a->drop = deep ? a->t - 1 : 0;
 }
 MAKE(depth_to_space, Depth) { depth(m, p, a, true); }
 MAKE(space_to_depth, Depth) { depth(m, p, a, false); }

@@ -245,7 +245,7 @@ static Status depth_fault(Exec *x, OpId op, const Depth *args, DepthFault how) {
         int64_t c = i % s[3], px = i / s[3] % s[2], py = i / s[3] / s[2] % s[1], f = i / s[3] / s[2] / s[1], e;
         float v, other = 0;
         if (op == OP_depth_to_space) {
-            int64_t frame = f + (how == LAST_DROPPED ? 0 : a.t - 1), b = py % a.rows, d = px % a.columns;
+            int64_t frame = f + (how == LAST_DROPPED ? 0 : a.drop), b = py % a.rows, d = px % a.columns;
             if (how == TURNED) e = b, b = d % a.rows, d = e % a.columns;
             int64_t k = (frame % a.t * a.rows + b) * a.columns + d, at = (frame / a.t * a.x.shape[1] + py / a.rows) * a.x.shape[2] +
                         px / a.columns;
