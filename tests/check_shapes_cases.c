@@ -535,6 +535,7 @@ static const ShapeCase FULL[] = {
     {OP_attention_eager, "clip", {77, 12, 12, 64, MASK_CAUSAL}, attention_eager},
     {OP_attention_eager, "qwen3", {512, 32, 8, 128, MASK_CAUSAL}, attention_eager},
     {OP_attention_eager, "gemma2", {519, 8, 4, 256, MASK_CAUSAL, 0, 50}, attention_eager},
+    {OP_attention_eager, "gemma2, long", {1352, 8, 4, 256, MASK_CAUSAL, 0, 50}, attention_eager},
     {OP_time_embed, "flux", {256}, time_embed},
     {OP_cfg_combine, "flux", {4096, 64}, cfg_combine},
     {OP_cfg_extrapolate, "zimage", {16, 16384, 1}, cfg_combine},
