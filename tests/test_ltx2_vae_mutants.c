@@ -261,13 +261,15 @@ static Status depth_fault(Exec *x, OpId op, const Depth *args, DepthFault how) {
         } else {
             int64_t k = how == SLOW ? c / channels : c % n, ch = how == SLOW ? c % channels : c / n, g;
             int64_t row = py * a.rows + k / a.columns % a.rows;
-            int64_t at = ((f * a.t + k / a.columns / a.rows) * a.x.shape[1] + row) * a.x.shape[2] + px * a.columns + k % a.columns;
+            int64_t at = ((f * a.t + k / a.columns / a.rows) * a.x.shape[1] + row) * a.x.shape[2] + px * a.columns +
+                         k % a.columns;
             v = faults_get(a.x, at * channels + ch) + (a.bias.rank ? faults_get(a.bias, ch) : 0);
             g = a.skip.rank ? a.skip.shape[3] / channels : 0;
             for (int64_t m = 0; m < (how == FIRST_OF_GROUP ? g > 0 : g); m++) {
                 e = c * g + m;
-                int64_t from = ((f * a.t + e % n / a.columns / a.rows) * a.x.shape[1] + py * a.rows + e % n / a.columns % a.rows) *
-                               a.x.shape[2] + px * a.columns + e % n % a.columns;
+                int64_t frame = f * a.t + e % n / a.columns / a.rows;
+                row = py * a.rows + e % n / a.columns % a.rows;
+                int64_t from = (frame * a.x.shape[1] + row) * a.x.shape[2] + px * a.columns + e % n % a.columns;
                 other += faults_get(a.skip, from * a.skip.shape[3] + e / n) / (how == FIRST_OF_GROUP ? 1 : (float)g);
             }
             if (how != MEAN_KEPT) other = r(a.y, other);
