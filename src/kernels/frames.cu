@@ -169,8 +169,8 @@ __global__ void __launch_bounds__(THREADS) k_window_wide(Frames<T> a, int channe
     }
 }
 
-/* How a pixel of `vectors` is spread over lanes: chan_norm.cu's choice, but all turns are full or the pixel goes to a warp.
- * turns 0: it cannot be. */
+/* How a pixel of `vectors` is spread over lanes: so that the fewest are idle, and of those spreads the one with the fewest turns:
+ * a turn takes 32 registers, and warps under way are worth more here. turns 0: it cannot be. */
 struct Lanes {
     int lanes, turns;
 };
@@ -180,7 +180,7 @@ Lanes lanes_of(int64_t vectors) {
     int64_t least = INT64_MAX;
     for (int lanes = 1; lanes <= 32; lanes *= 2) {
         int64_t turns = (vectors + lanes - 1) / lanes;
-        if (turns > MOST_TURNS || turns * lanes >= least) continue;
+        if (turns > MOST_TURNS || turns * lanes > least) continue;
         least = turns * lanes;
         best = {lanes, (int)turns};
     }
