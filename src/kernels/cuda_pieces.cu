@@ -2,8 +2,9 @@
  *
  * Rows of the eager softmax follow PyTorch's order: one warp a row, lane l holds elements l, l + 32, ...; the lane sums
  * serially, then a butterfly with 16, 8, 4, 2, 1. Rows of more than 2,048 elements take a block of 1,024 threads in the same
- * way, thread t with elements t, t + 1024, ..., and the warps' sums meet in such a butterfly too. Easy to get wrong: a row is read three times and written in the last pass only, each element
- * by the lane that read it, so writing over the scores is safe. */
+ * way, thread t with elements t, t + 1024, ..., and the warps' sums meet in such a butterfly too. Easy to get wrong: a row is
+ * read three times and written in the last pass only, each element by the lane that read it, so writing over the scores is
+ * safe. */
 #include "kernels/cuda_pieces.h"
 #include "kernels/cuda_rows.cuh"
 

@@ -1,6 +1,7 @@
 /* tune_cuda.c - see tune_cuda.h. */
 #include "kernels/tune_cuda.h"
 
+#include "core/file.h"
 #include "core/tuned.h"
 
 #ifndef HAVE_CUDA
@@ -98,8 +99,9 @@ Status tune_cuda_open(Cuda *c, TuneMode mode, const char *file, char *note, size
     struct Tune *t = calloc(1, sizeof *t);
     if (!t) return fail(e, ERR_MEMORY, "out of memory");
     t->mode = mode;
-    Status s = tuned_open(&t->table, machine, e);
+    Status s = tuned_open(&t->table, "tuned", machine, e);
     if (s == OK) s = tuned_read(&t->table, file, note, size, e);
+    if (s == OK && !file_exists(file)) snprintf(note, size, "%s: not there; ditto bench --tune makes it", file);
     if (s == OK && mode == TUNE_TRY) s = open_trying(t, e);
     if (s != OK) {
         tune_free(t);
