@@ -78,9 +78,9 @@ def clear():
 class Ours:
     """A `ditto bench WHAT --serve` that measures when told to."""
 
-    def __init__(self, a, what, runs, warmup, quality="lossless"):
+    def __init__(self, a, what, runs, warmup, quality="lossless", more=()):
         size = ["-W", str(a.width), "-H", str(a.height)] if a.width else []
-        size += ["--quality", quality]
+        size += ["--quality", quality, *more]
         self.process = subprocess.Popen([a.against, "bench", what, "-m", a.model, "--device", a.device, "--runs", str(runs),
                                          "--warmup", str(warmup), "--serve", *size],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -118,10 +118,11 @@ def figure(name, values, unit, peers, ours):
     print(json.dumps(row), flush=True)
 
 
-def turns(a, what, reps, warmup, peers, wanted):
-    """wanted: figures, one a quality. Prints each: ours in all rounds beside the medians of the peers (name -> function)."""
+def turns(a, what, reps, warmup, peers, wanted, more=()):
+    """wanted: figures, one a quality. Prints each: ours in all rounds beside the medians of the peers (name -> function).
+    more: other options of ditto bench."""
     clock = Clock(a.device)
-    ours = {name: Ours(a, what, reps, warmup, "high" if "high" in name else "lossless") for name in sorted(wanted)}
+    ours = {name: Ours(a, what, reps, warmup, "high" if "high" in name else "lossless", more) for name in sorted(wanted)}
     values, answers, theirs = {name: [] for name in ours}, {}, {k: [] for k in peers}
     for name, fn in list(peers.items()):
         try:
@@ -330,6 +331,73 @@ def zimage_picture(a, wanted):
         figure(name, values, "ms", theirs, answer)
 
 
+# --- SANA-Video ---
+
+def sana_size(a):
+    return (a.width or 832, a.height or 480)
+
+
+def sana_step(a, wanted):
+    """One step with guidance: two forwards of ours, one of a batch of two of diffusers', as its pipeline has it."""
+    frames = 17 if min(wanted).startswith("sana17") else 81
+    width, height = sana_size(a)
+    peers = {}
+    if a.peers:
+        from diffusers import SanaVideoTransformer3DModel
+        eager = load_part(a, SanaVideoTransformer3DModel, "transformer")
+        c, r = eager.config, dict(device=a.device, dtype=BF16)
+        x = torch.randn(2, c.in_channels, (frames - 1) // 4 + 1, height // 8, width // 8, **r)
+        e, mask = torch.randn(2, 300, c.caption_channels, **r), torch.ones(2, 300, **r)
+        t = torch.tensor([500.0, 500.0], device=a.device)
+        peers["diffusers_eager"] = lambda: eager(x, e, timestep=t, encoder_attention_mask=mask, return_dict=False)
+        if a.compile:
+            compiled = twin(eager)
+            for block in compiled.transformer_blocks:
+                block.compile(fullgraph=False)
+            peers["diffusers_compiled"] = lambda: compiled(x, e, timestep=t, encoder_attention_mask=mask, return_dict=False)
+    for name, values, theirs, answer in turns(a, "step", 3, 1, peers, wanted, ["--frames", str(frames)]):
+        figure(name, values, "ms", theirs, answer)
+
+
+def sana17_step(a, wanted):
+    sana_step(a, wanted)
+
+
+def wan_decode(a, wanted):
+    """81 frames from their latents. f32: diffusers multiplies in TF32 there, as PyTorch's convolutions do by default."""
+    dtype = torch.float32 if "vae_wan_81_f32_ms" in wanted else BF16
+    width, height = sana_size(a)
+    peers = {}
+    if a.peers:
+        from diffusers import AutoencoderKLWan
+        eager = load_part(a, AutoencoderKLWan, "vae").to(dtype)
+        z = torch.randn(1, eager.config.z_dim, 21, height // 8, width // 8, device=a.device, dtype=dtype)
+        peers["diffusers_eager"] = lambda: eager.decode(z, return_dict=False)
+    more = ["--frames", "81", "--vae-dtype", "bf16" if dtype == BF16 else "f32"]
+    for name, values, theirs, answer in turns(a, "decode", 2, 1, peers, wanted, more):
+        figure(name, values, "ms", theirs, answer)
+
+
+def wan_decode_f32(a, wanted):
+    wan_decode(a, wanted)
+
+
+def sana_clip(a, wanted):
+    """From a new prompt to an MP4 in memory: 81 frames, 8 steps, the decoder in bf16, weights in place. Peers end at frames."""
+    width, height = sana_size(a)
+    peers = {}
+    if a.peers:
+        from diffusers import SanaVideoPipeline
+        pipe = SanaVideoPipeline.from_pretrained(a.model, torch_dtype=BF16).to(a.device)
+        pipe.set_progress_bar_config(disable=True)
+        peers["diffusers_eager"] = lambda: pipe(
+            prompt=PROMPT, width=width, height=height, frames=81, num_inference_steps=8, guidance_scale=6.0,
+            use_resolution_binning=False, generator=torch.Generator("cpu").manual_seed(1))
+    more = ["--frames", "81", "--vae-dtype", "bf16", "--steps", "8"]
+    for name, values, theirs, answer in turns(a, "picture", 1, 0, peers, wanted, more):
+        figure(name, values, "ms", theirs, answer)
+
+
 LONGER = ("a lighthouse on a cliff at dusk, waves breaking far below, the beam cutting through mist, gulls above the lamp, a small boat "
           "with a lantern coming home, wet rocks, long exposure, muted blue and orange, a wide empty sky, take 123")
 
@@ -387,17 +455,22 @@ def kernels(a, wanted):
 
 ZIMAGE = {"zimage_step_lossless_ms": zimage_step, "zimage_step_high_ms": zimage_step, "zimage_e2e8_ms": zimage_picture,
           "zimage_text_ms": zimage_text}
+SANA = {"sana81_step_lossless_ms": sana_step, "sana81_step_high_ms": sana_step, "sana17_step_lossless_ms": sana17_step,
+        "sana17_step_high_ms": sana17_step, "vae_wan_81_lossless_ms": wan_decode, "vae_wan_81_high_ms": wan_decode,
+        "vae_wan_81_f32_ms": wan_decode_f32, "sana81_e2e8_lossless_ms": sana_clip, "sana81_e2e8_high_ms": sana_clip}
 # Those with a peak first: nothing of PyTorch's may be on the GPU then.
 OF = {"flux_e2e28_s": flux_whole, "flux_peak_gib": flux_whole, "flux_load_s": flux_load, "flux_step_lossless_ms": flux_step,
       "flux_step_high_ms": flux_step, "vae_kl_1024_lossless_ms": vae_decode, "vae_kl_1024_high_ms": vae_decode,
-      **{name: kernels for name in KERNELS}, **ZIMAGE}
+      **{name: kernels for name in KERNELS}, **ZIMAGE, **SANA}
 FIGURES = list(OF)
 
 
 def of_model(a, name):
     """Does the figure belong to the checkpoint at hand?"""
     with open(os.path.join(a.model, "model_index.json")) as f:
-        return (json.load(f)["_class_name"] == "ZImagePipeline") == (name in ZIMAGE)
+        cls = json.load(f)["_class_name"]
+    return name in ZIMAGE if cls == "ZImagePipeline" else name in SANA if cls.startswith("Sana") else \
+        name not in ZIMAGE and name not in SANA
 
 
 def against(a):

@@ -99,6 +99,7 @@ Json *ab_meta_job(const Job *j, DType dtype) {
     ok = ok && (!(j->cfg_normalization > 0) || cJSON_AddNumberToObject(o, "cfg_normalization", j->cfg_normalization)) &&
          (!j->frames || cJSON_AddNumberToObject(o, "frames", j->frames)) &&
          (!j->motion_score || cJSON_AddNumberToObject(o, "motion_score", j->motion_score)) &&
+         (!j->bin || cJSON_AddTrueToObject(o, "bin")) &&
          (!j->cfg_truncation_given || cJSON_AddNumberToObject(o, "cfg_truncation", j->cfg_truncation));
     if (ok) return o;
     cJSON_Delete(o);

@@ -270,7 +270,7 @@ Status bench_run(const BenchOptions *o, FILE *in, FILE *out, Error *e) {
     if (!b) return fail(e, ERR_MEMORY, "out of memory");
     Status status = o->profile ? optimes_open(&b->ops, e) : OK;
     b->o = o;
-    b->job = (Job){.prompt = PROMPT, .width = o->width, .height = o->height, .frames = o->frames, .seed = 1,
+    b->job = (Job){.prompt = PROMPT, .width = o->width, .height = o->height, .frames = o->frames, .steps = o->steps, .seed = 1,
                    .quality = o->quality, .families = o->families};
     PipelineOptions open = {.model = o->folder,
                             .device = o->device,

@@ -60,10 +60,11 @@ typedef struct Cli {
     const char *device;                            /* NULL: chosen */
     DType dtype, vae_dtype;                        /* DTYPE_NONE: chosen */
     int motion_score;                              /* 0: none */
+    const char *layout;                            /* NULL: the model's own */
     size_t vram;                                   /* bytes; 0: what is free */
     Quality quality;
     const char *families;                          /* NULL: all that the quality has */
-    bool dry_run, no_metadata, overwrite, json, explain, sync, no_graphs, taps;
+    bool bin, dry_run, no_metadata, overwrite, json, explain, sync, no_graphs, taps;
     bool profile, tuned;           /* generate, bench */
     char *tuned_file;              /* of --tuned and --tune: not parsed, main.c finds it; malloc'd */
     bool no_verdicts;

@@ -13,7 +13,7 @@
 #include "kernels/registry.h"
 #include "slice.h"
 
-enum { FUSION_FAMILIES = 16, FUSION_SITES_MAX = 4096 };
+enum { FUSION_FAMILIES = 32, FUSION_SITES_MAX = 4096 };
 
 typedef struct Site {
     const char *name; /* the model's, or NULL */

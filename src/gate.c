@@ -30,13 +30,15 @@ static size_t outputs_span(OpId op, const Args *a) {
     return n;
 }
 
-/* Rows of one slice: as many as both results of them fit into GATE_BYTES. 0: not even one, or rows cannot be cut. */
+/* Rows of one slice: as many as both results of them fit into GATE_BYTES; one row (a frame may be one), or all of what cannot
+ * be cut, as long as they fit into GATE_MOST; else 0. */
 static int64_t slice_height(OpId op, const Args *a) {
     int64_t rows = slice_rows(a);
     while (rows) {
         Args cut = slice_cut(op, a, 0, rows);
-        if (2 * outputs_span(op, &cut) <= GATE_BYTES) return rows;
-        if (!slice_rowwise(op)) return 0;
+        size_t both = 2 * outputs_span(op, &cut);
+        if (both <= GATE_BYTES) return rows;
+        if (!slice_rowwise(op) || rows == 1) return both <= GATE_MOST ? rows : 0;
         rows /= 2;
     }
     return 0;

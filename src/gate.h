@@ -11,7 +11,8 @@
 
 #include "fusion.h"
 
-enum { GATE_BYTES = 16 << 20, GATE_PARTS = 8 }; /* scratch for both results of a slice */
+enum { GATE_BYTES = 16 << 20, GATE_MOST = 512 << 20, GATE_PARTS = 8 }; /* scratch for both results of a slice; of
+                                                                               * what cannot be cut */
 
 typedef struct Gate {
     FirstSight base;             /* for Exec.first */

@@ -61,6 +61,8 @@ Job generate_job(const Cli *cli) {
         .guidance_scale_given = cli->guidance_scale >= 0,
         .max_sequence_length = cli->max_sequence_length,
         .motion_score = cli->motion_score,
+        .bin = cli->bin,
+        .layout = cli->layout,
         .seed = cli->seed,
         .quality = cli->quality,
         .families = cli->families,

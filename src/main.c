@@ -233,6 +233,7 @@ static Status bench(const Cli *cli, Error *e) {
                             .width = cli->width,
                             .height = cli->height,
                             .frames = cli->frames,
+                            .steps = cli->steps,
                             .runs = cli->runs,
                             .warmup = cli->warmup < 0 ? 2 : cli->warmup,
                             .serve = cli->serve,

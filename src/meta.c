@@ -142,7 +142,8 @@ char *meta_json(const Meta *m, const char *path, const Media *media) {
     ok = ok && add_image(o, j) && (!meta_has_guidance(j) || cJSON_AddNumberToObject(o, "guidance", j->guidance));
     ok = ok && (!(j->cfg_normalization > 0) || cJSON_AddNumberToObject(o, "cfg_normalization", j->cfg_normalization)) &&
          (!j->cfg_truncation_given || cJSON_AddNumberToObject(o, "cfg_truncation", j->cfg_truncation));
-    ok = ok && (!j->motion_score || cJSON_AddNumberToObject(o, "motion_score", j->motion_score));
+    ok = ok && (!j->motion_score || cJSON_AddNumberToObject(o, "motion_score", j->motion_score)) &&
+         (!j->bin || cJSON_AddTrueToObject(o, "bin"));
     ok = ok && cJSON_AddNumberToObject(o, "cfg_scale", j->cfg_scale) &&
          cJSON_AddNumberToObject(o, "max_sequence_length", j->max_sequence_length);
     ok = ok && add_text(o, "device", m->device) && add_text(o, "dtype", m->dtype == F32 ? "f32" : "bf16") &&

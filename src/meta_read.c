@@ -64,7 +64,7 @@ static Status check_keys(const MetaRecord *r, Error *e) {
     static const char *const KNOWN[] = {
         "ditto", "model", "model_path", "prompt", "negative_prompt", "seed", "rng", "width", "height", "steps", "image",
         "frames", "fps", "frame", "codec", "crf", "image_sha256", "strength", "steps_run", "guidance", "cfg_normalization",
-        "cfg_truncation", "cfg_scale", "motion_score",
+        "cfg_truncation", "cfg_scale", "motion_score", "bin",
         "max_sequence_length", "device", "dtype", "vae_dtype", "profile", "build", "quality", "families"};
     /* clang-format on */
     for (const Json *j = r->json->child; j; j = j->next) {
@@ -187,6 +187,7 @@ Status meta_read_job(MetaRecord *r, const char *image, Error *e) {
     TRY(read_real(r, "cfg_normalization", &j->cfg_normalization, &given, e));
     TRY(read_real(r, "cfg_truncation", &j->cfg_truncation, &j->cfg_truncation_given, e));
     if (json_get(r->json, "motion_score")) TRY(read_int(r, "motion_score", &j->motion_score, e));
+    TRY(json_bool(r->json, "bin", &j->bin, r->path, e));
     TRY(read_image(r, image, e));
     TRY(json_string(r->json, "device", &r->device, r->path, e));
     TRY(json_string(r->json, "dtype", &dtype, r->path, e));

@@ -108,6 +108,7 @@ struct ModelOps {
     const char *cfg_formula, *cfg_off; /* for --dry-run: guidance as the model means it, and when it is off */
     bool takes_image;                  /* jobs may begin from an image */
     bool own_vae_dtype;                /* its autoencoder may run in another dtype than the rest (Part.dtype) */
+    bool bins;                         /* takes Job.bin and Job.layout */
     bool image_is_frame;               /* which is then the first frame: all steps run, no strength */
     /* Decodes that need less memory, Run.thrift 1 to thrifts, each less than the one before; the plan takes the first that
      * fits. 0: there are none. */

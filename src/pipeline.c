@@ -250,7 +250,11 @@ Status pipeline_resolve(const Pipeline *p, Job *job, Error *e) {
     if (job->motion_score && !ops->clip)
         return fail(e, ERR_USAGE, "--motion-score: %s makes pictures, nothing moves", ops->pipeline_class);
     TRY(clip_resolve(ops->clip ? &clip : NULL, ops->pipeline_class, job, e));
+    if ((job->bin || job->layout) && !ops->bins)
+        return fail(e, ERR_USAGE, "%s: %s has nothing to choose there", job->bin ? "--bin" : "--layout", ops->pipeline_class);
+    job->made_width = job->made_height = 0;
     TRY(ops->resolve(p->model, job, e));
+    if (!job->made_width) job->made_width = job->width, job->made_height = job->height;
     return job->image ? resolve_strength(job, e) : OK;
 }
 
@@ -295,11 +299,11 @@ static Status prepare_image(const Job *job, Stages *stages, Prepared *r, Error *
     if (!job->image) return OK;
     if (image_read(job->image, &image, e) != OK) return because(e, "--image");
     Status s = image_upright(&image, e);
-    if (s == OK) s = resize_lanczos(image.rgb, image.width, image.height, job->width, job->height, &r->image, e);
+    if (s == OK) s = resize_lanczos(image.rgb, image.width, image.height, job->made_width, job->made_height, &r->image, e);
     image_free(&image);
     TRY(s);
     r->run.image = r->image;
-    return stages_host(stages, "image", U8, 3, (int64_t[]){job->height, job->width, 3}, r->image, e);
+    return stages_host(stages, "image", U8, 3, (int64_t[]){job->made_height, job->made_width, 3}, r->image, e);
 }
 
 /* Everything of a job that needs no device: image, tokens and sigmas. */
@@ -465,6 +469,7 @@ Status pipeline_describe(Pipeline *p, const Job *job, FILE *out, Error *e) {
         fprintf(out, "model          %s (%s), %s on %s\n", pipeline_title(p), p->folder, dtype_name(m->dtype), p->device->name);
         fprintf(out, "picture        %d x %d, %d steps, seed %llu\n", job->width, job->height, job->steps,
                 (unsigned long long)job->seed);
+        if (job->bin) fprintf(out, "made           %d x %d, then scaled and cropped\n", job->made_width, job->made_height);
         if (m->ops->clip) clip_describe(job, out);
         if (job->image)
             fprintf(out, "image          %s, %d x %d; strength %g: %d of %d steps run\n", job->image, job->image_width,
@@ -526,6 +531,7 @@ static Status write_meta(Pipeline *p, const Job *job, Stages *stages, Error *e) 
         cJSON_AddNumberToObject(j, "frames", job->frames);
         cJSON_AddStringToObject(j, "fps", rate_text(job->fps, rate));
         if (job->motion_score) cJSON_AddNumberToObject(j, "motion_score", job->motion_score);
+        if (job->bin) cJSON_AddTrueToObject(j, "bin");
     }
     if (job->image) {
         cJSON_AddStringToObject(j, "image_sha256", job->image_sha256);

@@ -74,6 +74,9 @@ typedef struct Job {
     bool guidance_scale_given;
     int max_sequence_length;     /* 0: default (FLUX: 512) */
     int motion_score;            /* said behind the prompt of a clip; 0: nothing is. SANA-Video */
+    bool bin;                    /* made in a trained size of nearly the same shape, then scaled and cropped. SANA-Video */
+    const char *layout;          /* of the residual: NULL or "rows", "reference". SANA-Video */
+    int made_width, made_height; /* by pipeline_resolve: what the model makes; width and height, unless binned */
     uint64_t seed;
     Quality quality;
     const char *families;        /* NULL or "all", "none", or names with commas between */

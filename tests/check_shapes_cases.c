@@ -342,6 +342,15 @@ MAKE(conv3d, Conv3d) {
     a->tf32 = 1;
 }
 
+/* A kernel over three frames as one over pictures whose pixels hold the channels of three frames: the same products. */
+MAKE(conv_of_three, Conv2d) { /* frames, height, width, channels of a frame, of y */
+    a->y = shapes_new(m, real(m), p[0], p[1], p[2], p[4]);
+    a->x = shapes_new(m, real(m), p[0], p[1], p[2], 3 * p[3]);
+    a->w = shapes_weight(m, true, 4, (int64_t[]){p[4], 3, 3, 3 * p[3]});
+    a->stride = a->pad_top = a->pad_left = a->pad_bottom = a->pad_right = 1;
+    a->form = CONV_RAW;
+}
+
 MAKE(roll, Roll) { /* new frames, height, width, channels */
     a->window = shapes_new(m, real(m), p[0] + 2, p[1], p[2], p[3]);
     a->cache = shapes_new(m, real(m), 2, p[1], p[2], p[3]);
@@ -599,6 +608,9 @@ static const ShapeCase FULL[] = {
     {OP_conv3d, "wan.up.2 conv2", {4, 240, 416, 192, 192, 3, 3, CONV_BIAS, 1}, conv3d},
     {OP_conv3d, "wan.up.3 conv1", {4, 480, 832, 96, 96, 3, 3, CONV_RAW}, conv3d},
     {OP_conv3d, "wan.up.3 conv2", {4, 480, 832, 96, 96, 3, 3, CONV_BIAS, 1}, conv3d},
+    {OP_conv2d, "wan.up.1 conv1 by pictures", {2, 120, 208, 384, 384}, conv_of_three},
+    {OP_conv2d, "wan.up.2 conv1 by pictures", {4, 240, 416, 192, 192}, conv_of_three},
+    {OP_conv2d, "wan.up.3 conv1 by pictures", {4, 480, 832, 96, 96}, conv_of_three},
     {OP_conv3d, "wan.conv_out", {4, 480, 832, 96, 3, 3, 3, CONV_BIAS}, conv3d},
     {OP_roll, "wan.up.3", {4, 480, 832, 96}, roll},
     {OP_roll, "wan.mid", {1, 60, 104, 384}, roll},

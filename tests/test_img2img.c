@@ -76,6 +76,25 @@ static void resized(int width, int height, int to_width, int to_height, const ch
     free(to);
 }
 
+/* Against torch.nn.functional.interpolate(mode="bilinear", align_corners=False) on sin(0.7 i), then the crop. */
+static void covers(void) {
+    static const struct { int width, height; float at[5]; double sum; } WANT[] = {
+        {10, 4, {0.483284f, -0.1809712f, 0.2571168f, 0.5570232f, -0.387645f}, -1.10719787},
+        {4, 4, {0.2134472f, -0.4099734f, -0.4033693f, 0.02979826f, 0.2843989f}, 1.29096713},
+        {3, 9, {-0.760527f, 0.5158328f, -0.01289951f, -0.4996442f, 0.8121773f}, 3.81038479}};
+    float from[5 * 7 * 3], to[10 * 9 * 3];
+    for (int i = 0; i < 5 * 7 * 3; i++) from[i] = sinf((float)i * 0.7f);
+    for (size_t k = 0; k < sizeof WANT / sizeof *WANT; k++) {
+        int n = WANT[k].width * WANT[k].height * 3;
+        const int place[5] = {0, 5, 11, n - 1, n - 7};
+        double sum = 0;
+        resize_cover(from, 7, 5, WANT[k].width, WANT[k].height, to);
+        for (int i = 0; i < n; i++) sum += (double)to[i];
+        for (int i = 0; i < 5; i++) expect_at(fabsf(to[place[i]] - WANT[k].at[i]) < 1e-6f, "cover", "", (int)k);
+        expect_at(fabs(sum - WANT[k].sum) < 1e-5, "cover", "sum", (int)k);
+    }
+}
+
 static void steps_run(Pipeline *p, int steps, double strength, int first) {
     Error e = {0};
     Job job = {.prompt = "a", .steps = steps, .image = GOLDEN_DIR "/photo.jpg", .strength = strength, .strength_given = true};
@@ -515,6 +534,7 @@ static void defaults(void) {
 int main(void) {
     expect_folder(folder, sizeof folder);
     recorded();
+    covers();
     png_turned();
     encoder();
     quantised();

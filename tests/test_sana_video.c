@@ -111,6 +111,112 @@ static void infinite(const char *folder) {
     pipeline_close(p);
 }
 
+static uint8_t *rendered(Pipeline *p, Job job, int width, int height) {
+    Error e = {0};
+    Media media = {0};
+    expect_ok(pipeline_resolve(p, &job, &e), &e);
+    expect_ok(pipeline_render(p, &job, NULL, &media, &e), &e);
+    expect(media.width == width && media.height == height && media.frames == job.frames);
+    uint8_t *rgb = media.rgb;
+    media.rgb = NULL;
+    media_free(&media);
+    return rgb;
+}
+
+/* The reference's layout moves numbers and changes none. A binned clip is the one of that size, scaled: where it is not, the
+ * very same. */
+static void choices(const char *folder) {
+    char model[600];
+    Error e = {0};
+    Pipeline *p = NULL;
+    snprintf(model, sizeof model, "%s/model", folder);
+    expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu"}, &p, &e), &e);
+    if (!p) return;
+    Job job = {.prompt = "a", .width = 64, .height = 32, .frames = 5, .steps = 1, .seed = 3}, turned = job, small = job;
+    turned.layout = "reference";
+    uint8_t *a = rendered(p, job, 64, 32), *b = rendered(p, turned, 64, 32);
+    expect(a && b && !memcmp(a, b, (size_t)5 * 64 * 32 * 3));
+    free(a), free(b);
+    small.width = 416, small.height = 240, small.frames = 1, small.bin = true; /* half of 832 x 480 */
+    job = small, job.width = 832, job.height = 480;
+    turned = job, turned.bin = false;
+    a = rendered(p, job, 832, 480), b = rendered(p, turned, 832, 480);
+    uint8_t *half = rendered(p, small, 416, 240);
+    expect(a && b && half && !memcmp(a, b, (size_t)832 * 480 * 3));
+    int most = 0;
+    for (int y = 0; a && half && y < 240; y++)
+        for (int x = 0; x < 416; x++)
+            for (int c = 0; c < 3; c++) { /* the middle of four numbers; here of their bytes, so rounded twice */
+                const uint8_t *at = a + ((size_t)2 * (size_t)y * 832 + 2 * (size_t)x) * 3 + c;
+                int four = at[0] + at[3] + at[832 * 3] + at[832 * 3 + 3], off = abs(4 * half[(y * 416 + x) * 3 + c] - four);
+                most = off > most ? off : most;
+            }
+    expect_at(most <= 4, "half the size", "", most); /* half a value each of four bytes, and half of the result */
+    free(a), free(b), free(half);
+    pipeline_close(p);
+}
+
+/* The stage "latents" of a run. */
+typedef struct Kept {
+    StageWatch base;
+    float *values;
+    size_t bytes;
+} Kept;
+
+static Status keep(void *user, const char *name, DType t, int rank, const int64_t *shape, const void *data, Error *e) {
+    Kept *k = user;
+    (void)name, (void)e;
+    Tensor all = tensor_make(NULL, t, rank, shape);
+    k->bytes = tensor_bytes(all);
+    k->values = malloc(k->bytes);
+    if (t != F32 || !k->values) abort();
+    memcpy(k->values, data, k->bytes);
+    return OK;
+}
+
+static double apart(const Kept *a, const Kept *b) {
+    double sum = 0;
+    if (!a->values || !b->values || a->bytes != b->bytes) return INFINITY;
+    for (size_t i = 0; i < a->bytes / 4; i++) sum += pow((double)a->values[i] - (double)b->values[i], 2);
+    return sum;
+}
+
+/* At high linear attention runs on two BF16 numbers, is said to, gives other bits, and not other latents than BF16 may give: of
+ * two runs that are as far from F32 as this one the squared distance is at most four times that. By name it can be left out. */
+static void high(const char *folder) {
+    char model[600];
+    Error e = {0};
+    Pipeline *p = NULL;
+    static const struct { DType dtype; Quality quality; const char *families; } RUNS[] = {
+        {BF16, QUALITY_LOSSLESS, NULL}, {BF16, QUALITY_HIGH, "linear-attention-bf16"}, {BF16, QUALITY_HIGH, "none"},
+        {F32, QUALITY_LOSSLESS, NULL}};
+    enum { COUNT = sizeof RUNS / sizeof *RUNS };
+    Kept kept[COUNT] = {0};
+    snprintf(model, sizeof model, "%s/model", folder);
+    for (int i = 0; i < COUNT; i++) {
+        Media media = {0};
+        kept[i].base = (StageWatch){.see = keep, .user = &kept[i]};
+        Job job = {.prompt = "a", .width = 208, .height = 112, .frames = 5, .steps = 2, .seed = 3, .keep = &kept[i].base,
+                   .quality = RUNS[i].quality, .families = RUNS[i].families};
+        expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu", .dtype = RUNS[i].dtype}, &p, &e), &e);
+        if (!p) return;
+        expect_ok(pipeline_resolve(p, &job, &e), &e);
+        expect_ok(pipeline_render(p, &job, NULL, &media, &e), &e);
+        uint64_t runs = 0;
+        for (int k = 0; k < media.families; k++)
+            if (!strcmp(media.family[k].family, "linear-attention-bf16") && media.family[k].mounted)
+                runs += media.family[k].count;
+        expect_at((i == 1) == (runs > 0), "linear-attention-bf16", "runs", (int)runs);
+        media_free(&media);
+        pipeline_close(p);
+    }
+    double moved = apart(&kept[1], &kept[0]), noise = apart(&kept[3], &kept[0]);
+    expect_at(moved > 0 && moved <= 4 * noise, "linear-attention-bf16", "per mille of the noise", (int)(1e3 * moved / noise));
+    expect(apart(&kept[2], &kept[0]) == 0);
+    if (getenv("GOLDEN_VERBOSE")) printf("high: moved by %.3g of the noise\n", sqrt(moved / noise));
+    for (int i = 0; i < COUNT; i++) free(kept[i].values);
+}
+
 static void jobs(const char *folder) {
     Pipeline *p = NULL;
     Error e = {0};
@@ -126,7 +232,19 @@ static void jobs(const char *folder) {
     expect(pipeline_resolve(p, &job, &e) == OK && !job.cfg);
     job = (Job){.prompt = "a", .image = GOLDEN_DIR "/drawing.png"};
     expect(pipeline_resolve(p, &job, &e) == OK && job.first_step == 0 && job.width == 832);
+    const struct { int width, height, made_width, made_height; } bins[] = { /* as classify_height_width_bin has them */
+        {832, 480, 832, 480}, {0, 0, 832, 480}, {720, 400, 832, 480}, {512, 512, 624, 624}, {480, 832, 480, 832},
+        {640, 448, 768, 528}, {400, 800, 448, 896}, {1600, 400, 896, 448}, {496, 800, 496, 816}, {560, 640, 592, 672}};
+    for (size_t i = 0; i < sizeof bins / sizeof *bins; i++) {
+        job = (Job){.prompt = "a", .bin = true, .width = bins[i].width, .height = bins[i].height};
+        expect_at(pipeline_resolve(p, &job, &e) == OK && job.made_width == bins[i].made_width &&
+                      job.made_height == bins[i].made_height && (!bins[i].width || job.width == bins[i].width),
+                  "bin", e.text, (int)i);
+    }
+    job = (Job){.prompt = "a", .width = 720, .height = 400};
+    expect(pipeline_resolve(p, &job, &e) == OK && job.made_width == 720 && job.made_height == 400);
     const struct { Job job; const char *text; } refused[] = {
+        {{.prompt = "a", .layout = "planes"}, "--layout: found \"planes\""},
         {{.prompt = "a", .guidance_given = true, .guidance = 3}, "--guidance: SANA-Video"},
         {{.prompt = "a", .width = 840}, "--width 840: expected a multiple of 16; the nearest are 832 and 848"},
         {{.prompt = "a", .height = 16400}, "--height 16400: the model has positions for 16384 pixels"},
@@ -179,7 +297,9 @@ int main(void) {
     clips(folder);
     infinite(folder);
     jobs(folder);
-    few_positions(folder, "30", 480, 480, 81);
+    choices(folder);
+    high(folder);
+    few_positions(folder, "30", 480, 480, 81); /* last: the model is another one then */
     few_positions(folder, "5", 64, 64, 17);
     few_positions(folder, "1", 16, 16, 1);
     expect_cleanup(folder);

@@ -6,10 +6,10 @@
  * over all pixels of a thread. Shapes without that form take a warp a row, an element a lane.
  * Easy to get wrong: the quotient must be a division's. x r, r = 1 / length, corrected once by the exact remainder, is that
  * where nothing over- or underflows (Markstein); what could is divided, and so is zero, whose sign the remainder would take.
- * SiLU of a rounded BF16 value has the bits of the exact exponential with the fast one, as long as its division is exact
- * (groupnorm.cu). */
+ * SiLU of a rounded BF16 value: cuda_act.cuh. */
 #include "kernels/chan_norm.h"
 #include "kernels/conv_frames.h"
+#include "kernels/cuda_act.cuh"
 #include "kernels/cuda_rows.cuh"
 #include "kernels/registry.h"
 
@@ -42,7 +42,7 @@ __device__ inline float divided(float x, const Divisor &d) {
     return fmaf(fmaf(-q, d.by, x), d.inverse, q);
 }
 
-template <typename T> __device__ inline float silu_rounded(float z) { return z / (1.0f + __expf(-z)); }
+template <typename T> __device__ inline float silu_rounded(float z) { return act::silu_of_bf16(z); }
 template <> __device__ inline float silu_rounded<float>(float z) { return z / (1.0f + expf(-z)); }
 
 /* x' of an element. */

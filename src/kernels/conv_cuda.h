@@ -16,6 +16,9 @@ enum { CONV_ID_X = 1, CONV_ID_W, CONV_ID_Y };
 bool conv_cuda_planes(const ConvFrames *a);
 /* Adds y = conv(x) to g, without bias; x, kernel and y contiguous, or planes of them. Failures stay in g. */
 void conv_cuda_graph(CudaDnn *g, const ConvFrames *a);
+/* A plan of a convolution on a handle: the first configuration that the reference may run, passing over `skip` of them. Without
+ * a plan (cuda_dnn_ready) when there is none. The caller frees it. */
+Status conv_cuda_build(Cuda *c, cudnnHandle_t handle, const ConvFrames *a, size_t workspace, int skip, CudaDnn **out, Error *e);
 /* Builds the plan of a call of conv2d, upsample_conv or conv3d; nothing when it exists. From any thread, with a handle of its
  * own. */
 Status conv_cuda_prepare(Cuda *c, cudnnHandle_t handle, OpId op, const void *args, Error *e);

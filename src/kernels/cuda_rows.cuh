@@ -131,7 +131,7 @@ constexpr int MAP_INPUTS = 3;
 template <typename T, int N, typename F>
 __global__ void __launch_bounds__(MAP_THREADS) k_map(View y, View a, View b, View c, Walk w, unsigned pieces, F f) {
     unsigned block_row = blockIdx.x / pieces;
-    int64_t row = block_row, col = ((int64_t)(blockIdx.x - block_row * pieces) * MAP_THREADS + threadIdx.x) * N;
+    int64_t row = block_row, col = ((int64_t)(blockIdx.x - block_row * pieces) * blockDim.x + threadIdx.x) * N;
     if (col >= w.cols) return;
     const View *in[MAP_INPUTS] = {&a, &b, &c};
     float v[MAP_INPUTS][N], out[N];
@@ -165,10 +165,11 @@ template <typename T, typename F> static inline Status map_typed(Exec *x, const 
         v[i] = view_of(in[i], w);
         wide = wide && (vectorable<T>(v[i], w, N) || (v[i].data && v[i].last == 0));
     }
-    int64_t per_block = (int64_t)MAP_THREADS * (wide ? N : 1);
-    unsigned pieces = (unsigned)((w.cols + per_block - 1) / per_block), blocks = (unsigned)w.rows * pieces;
-    if (wide) k_map<T, N, F><<<blocks, MAP_THREADS, 0, x->cuda->stream>>>(vy, v[0], v[1], v[2], w, pieces, f);
-    else k_map<T, 1, F><<<blocks, MAP_THREADS, 0, x->cuda->stream>>>(vy, v[0], v[1], v[2], w, pieces, f);
+    int64_t units = wide ? w.cols / N : w.cols; /* of a row, cut into pieces of whole warps and nearly the same size */
+    unsigned pieces = (unsigned)((units + MAP_THREADS - 1) / MAP_THREADS), blocks = (unsigned)w.rows * pieces;
+    unsigned threads = (unsigned)((units + pieces - 1) / pieces + 31) / 32 * 32;
+    if (wide) k_map<T, N, F><<<blocks, threads, 0, x->cuda->stream>>>(vy, v[0], v[1], v[2], w, pieces, f);
+    else k_map<T, 1, F><<<blocks, threads, 0, x->cuda->stream>>>(vy, v[0], v[1], v[2], w, pieces, f);
     return cuda_launched(x, op);
 }
 

@@ -9,6 +9,7 @@
  * what the cache still holds. Every sum has one order, a function of the shape alone.
  * Easy to get wrong: y may be x, so statistics must be complete before the first element is written; squares of
  * distances above 1.8e19 overflow f32 and give NaN, as in PyTorch; wide vectors are for pictures without gaps between lines. */
+#include "kernels/cuda_act.cuh"
 #include "kernels/cuda_fast.cuh"
 #include "kernels/groupnorm_exact.cuh"
 #include "kernels/vae_rewrite.h"
@@ -104,36 +105,12 @@ template <typename T, int V> __device__ inline Raw<T, V> bias_of(const T *bias, 
     return b;
 }
 
-__device__ inline float exp2_fast(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-__device__ inline float reciprocal_fast(float x) {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-/* v / (1 + e) with both sides quartered, so that the reciprocal of the largest finite sum is no subnormal. */
-__device__ inline float quotient(float v, float e, bool exact) {
-    float t = fmaf(e, 0.25f, 0.25f), s = reciprocal_fast(t);
-    /* one Newton step: the reciprocal rounded to nearest. Of an infinite t it stays 0. */
-    if (exact) s = fmaf(s, fmaf(-fminf(t, 3.402823466e38f), s, 1.0f), s);
-    return 0.25f * v * s;
-}
-
-/* The bits of BF16(v / (1 + expf(-v))) for every BF16 v: e is PyTorch's to within 2^-22 and its rounding, the reciprocal is
- * exact; by enumeration no v but four comes near enough to a boundary for that to tell, and for those four the product with
- * the reciprocal rounds as the quotient does, whatever neighbour of e^-v e is. */
-__device__ inline float silu_of_bf16(float v) { return quotient(v, exp2_fast(v * -1.4426950408889634f), true); }
-
 /* p x' + q, and SiLU, rounded and stored. */
 template <typename T, int V, bool SILU, bool KEEP> __device__ inline void finish(T *y, float *v, const float *p, const float *q) {
 #pragma unroll
     for (int i = 0; i < V; i++) {
         v[i] = fmaf(p[i], v[i], q[i]);
-        if (SILU && KEEP) v[i] = quotient(v[i], expf(-v[i]), false);
+        if (SILU && KEEP) v[i] = act::quotient(v[i], expf(-v[i]), false);
         else if (SILU && sizeof(T) == 4) v[i] = v[i] / (1.0f + expf(-v[i]));
     }
     if constexpr (PAIRS<T, V>) {
@@ -143,14 +120,14 @@ template <typename T, int V, bool SILU, bool KEEP> __device__ inline void finish
             w.p[i] = fast::round2(v[2 * i], v[2 * i + 1]);
             if (SILU && !KEEP) {
                 float2 f = __bfloat1622float2(w.p[i]);
-                w.p[i] = fast::round2(silu_of_bf16(f.x), silu_of_bf16(f.y));
+                w.p[i] = fast::round2(act::silu_of_bf16(f.x), act::silu_of_bf16(f.y));
             }
         }
         fast::put(y, w);
     } else {
         if (SILU && !KEEP && sizeof(T) == 2)
 #pragma unroll
-            for (int i = 0; i < V; i++) v[i] = silu_of_bf16(r<T>(v[i]));
+            for (int i = 0; i < V; i++) v[i] = act::silu_of_bf16(r<T>(v[i]));
         rows::store<T, V>(y, v);
     }
 }

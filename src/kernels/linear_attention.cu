@@ -34,8 +34,16 @@ __device__ inline void halve(float v[EACH]) {
     }
 }
 
+/* v += EACH columns of a token; WIDE: they lie together. */
+template <typename T, bool WIDE> __device__ inline void add_token(float v[EACH], const T *token, const int64_t offset[EACH]) {
+    float e[EACH];
+    if (WIDE) rows::load<T, EACH>(e, token + offset[0]);
+#pragma unroll
+    for (int i = 0; i < EACH; i++) v[i] = v[i] + (WIDE ? e[i] : widen<T>(token[offset[i]]));
+}
+
 /* part[block.y][column]: line y of block c takes the tokens y + 4 c + 4 C j into accumulator j mod 4. */
-template <typename T>
+template <typename T, bool WIDE>
 __global__ void k_token_sums(float *part, const T *k, int64_t tokens, int columns, int e, int64_t token_stride,
                              int64_t head_stride) {
     int column = blockIdx.x * GROUP + threadIdx.x * EACH;
@@ -48,14 +56,10 @@ __global__ void k_token_sums(float *part, const T *k, int64_t tokens, int column
     int64_t step = (int64_t)LINES * gridDim.y, at = threadIdx.y + (int64_t)LINES * blockIdx.y;
     for (; at + (PARTIALS - 1) * step < tokens; at += PARTIALS * step)
 #pragma unroll
-        for (int j = 0; j < PARTIALS; j++)
-#pragma unroll
-            for (int i = 0; i < EACH; i++)
-                sum[j][i] = sum[j][i] + widen<T>(k[(at + j * step) * token_stride + offset[i]]);
+        for (int j = 0; j < PARTIALS; j++) add_token<T, WIDE>(sum[j], k + (at + j * step) * token_stride, offset);
 #pragma unroll
     for (int j = 0; j < PARTIALS; j++)
-        if (at + j * step < tokens)
-            for (int i = 0; i < EACH; i++) sum[j][i] = sum[j][i] + widen<T>(k[(at + j * step) * token_stride + offset[i]]);
+        if (at + j * step < tokens) add_token<T, WIDE>(sum[j], k + (at + j * step) * token_stride, offset);
     for (int i = 0; i < EACH; i++) v[i] = ((sum[0][i] + sum[1][i]) + sum[2][i]) + sum[3][i];
     halve(v);
     for (int i = 0; i < EACH && threadIdx.y == 0; i++)
@@ -171,12 +175,15 @@ Status linear_attention_sum(Exec *x, Tensor n, Tensor part, Tensor k) {
     dim3 threads(LANES, LINES), grid(blocks_for(columns, GROUP), (unsigned)blocks);
     float *sums = (float *)part.data;
     cudaStream_t stream = x->cuda->stream;
+    bool wide = e % EACH == 0 && (k.shape[1] == 1 || k.stride[1] % EACH == 0) && (tokens == 1 || k.stride[0] % EACH == 0) &&
+                (uintptr_t)k.data % (EACH * dtype_size(k.dtype)) == 0;
     if (k.dtype == BF16) {
-        k_token_sums<<<grid, threads, 0, stream>>>(sums, (const __nv_bfloat16 *)k.data, tokens, columns, e,
-                                                   k.stride[0], k.stride[1]);
+        auto kernel = wide ? k_token_sums<__nv_bfloat16, true> : k_token_sums<__nv_bfloat16, false>;
+        kernel<<<grid, threads, 0, stream>>>(sums, (const __nv_bfloat16 *)k.data, tokens, columns, e, k.stride[0], k.stride[1]);
         k_block_sums<<<grid.x, threads, 0, stream>>>((__nv_bfloat16 *)n.data, sums, blocks, columns);
     } else {
-        k_token_sums<<<grid, threads, 0, stream>>>(sums, (const float *)k.data, tokens, columns, e, k.stride[0], k.stride[1]);
+        auto kernel = wide ? k_token_sums<float, true> : k_token_sums<float, false>;
+        kernel<<<grid, threads, 0, stream>>>(sums, (const float *)k.data, tokens, columns, e, k.stride[0], k.stride[1]);
         k_block_sums<<<grid.x, threads, 0, stream>>>((float *)n.data, sums, blocks, columns);
     }
     return cuda_launched(x, "linear_attention: sum of the keys");

@@ -17,7 +17,10 @@ typedef struct NormReluRope { Tensor y, yr, x, w, cos, sin; float eps; } NormRel
 /* o, q, k, qr, kr, v [T,H,E], any token and head strides, E contiguous; for each head
  *   n = r(sum over tokens of k), z = r(1 / r(r(n . q) + eps)), S = sum over tokens of v kr^T, o = r((S qr) z)
  * the sums of n and of the products in f32; S and S qr stay f32, and so does their product with z (diffusers takes q, k, v
- * to f32 there: no TF32). Promise BOUNDED against fp64 with the same roundings. o aliases nothing. */
+ * to f32 there: no TF32). Promise BOUNDED against fp64 with the same roundings. o aliases nothing.
+ *
+ * The family linear-attention-bf16 (BOUNDED, BF16 alone): the same, but S reaches the second product as two BF16 numbers,
+ * r(S) + r(S - r(S)), so within 2^-18; all products are of BF16 numbers with f32 sums, which a tensor core may truncate. */
 typedef struct LinearAttention { Tensor o, q, k, qr, kr, v; float eps; } LinearAttention;
 
 #endif

@@ -8,6 +8,8 @@
 #include "kernels/registry.h"
 #include "kernels/rows.h"
 
+#include <stdio.h>
+
 enum { BLOCK = 256, HEAD_MAX = 512 };
 
 /* --- queries and keys --- */
@@ -61,6 +63,7 @@ static Status norm_relu_rope_cpu(Exec *x, const void *args) {
 typedef struct Plan {
     int64_t tokens, heads, e;
     int threads;
+    bool parts; /* S as two BF16 numbers */
     size_t state, sum, a, b, c, per_thread; /* offsets into a thread's scratch, bytes */
 } Plan;
 
@@ -116,6 +119,10 @@ static void gather(const Plan *p, const LinearAttention *a, int64_t head, char *
         gemm_nn(e, e, m, 1, columns, BLOCK, rows, e, t0 ? 1 : 0, state, e);
     }
     for (int64_t j = 0; j < e; j++) n[j] = round_to((float)sum[j], a->k.dtype);
+    for (int64_t i = 0; p->parts && i < e * e; i++) {
+        float high = bf16_round(state[i]);
+        state[i] = high + bf16_round(state[i] - high);
+    }
 }
 
 static void spread(const Plan *p, const LinearAttention *a, int64_t head, char *scratch) {
@@ -140,11 +147,11 @@ static void spread(const Plan *p, const LinearAttention *a, int64_t head, char *
     }
 }
 
-static Status linear_attention_cpu(Exec *x, const void *args) {
-    const LinearAttention *a = args;
+static Status attend(Exec *x, const LinearAttention *a, bool parts) {
     TRY(check(x, a));
     if (!tensor_numel(a->o)) return OK;
     Plan p = plan(a);
+    p.parts = parts;
     char *scratch = arena_push(x->scratch, p.per_thread * (size_t)p.threads);
     if (!scratch) return fail(x->error, ERR_MEMORY, "linear_attention: no scratch");
 #pragma omp parallel for schedule(dynamic, 1) num_threads(p.threads)
@@ -156,10 +163,20 @@ static Status linear_attention_cpu(Exec *x, const void *args) {
     return OK;
 }
 
+static Status linear_attention_cpu(Exec *x, const void *args) { return attend(x, args, false); }
+static Status linear_attention_parts(Exec *x, const void *args) { return attend(x, args, true); }
+
 static size_t linear_attention_scratch(const Exec *x, const void *args) {
     (void)x;
     Plan p = plan(args);
     return p.per_thread * (size_t)p.threads;
+}
+
+static bool parts_accepts(const void *args, char *why, size_t size) {
+    const LinearAttention *a = args;
+    if (a->q.dtype == BF16) return true;
+    snprintf(why, size, "q is %s, expected BF16: F32 has no products of BF16 numbers", dtype_name(a->q.dtype));
+    return false;
 }
 
 const Impl LINEAR_ATTENTION_CPU[] = {
@@ -167,3 +184,6 @@ const Impl LINEAR_ATTENTION_CPU[] = {
     {OP_linear_attention, "cpu", linear_attention_cpu, linear_attention_scratch, NULL},
 };
 const int LINEAR_ATTENTION_CPU_COUNT = sizeof LINEAR_ATTENTION_CPU / sizeof *LINEAR_ATTENTION_CPU;
+
+const Impl LINEAR_ATTENTION_PARTS_CPU[] = {
+    {OP_linear_attention, "cpu_parts", linear_attention_parts, linear_attention_scratch, parts_accepts}};

@@ -70,16 +70,16 @@ static Status wide(Exec *x, Tensor *t, void *to) {
     return OK;
 }
 
-/* dot[h][t] = r(n . q). */
-static Status dots(Exec *x, Tensor dot, Tensor n, const Tensor *q) {
+Status linear_attention_dots(Exec *x, Tensor dot, Tensor n, Tensor q) {
     const float one = 1, zero = 0;
-    cudaDataType_t type = q->dtype == BF16 ? CUDA_R_16BF : CUDA_R_32F;
-    int tokens = (int)q->shape[0], e = (int)q->shape[2];
+    cudaDataType_t type = q.dtype == BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    int tokens = (int)q.shape[0], e = (int)q.shape[2];
+    TRY(cuda_need_blas(x->cuda, x->error));
     return blas_fail(x, "cublasGemmStridedBatchedEx",
                      x->cuda->libs.cublasGemmStridedBatchedEx_(
-                         x->cuda->blas, CUBLAS_OP_T, CUBLAS_OP_N, tokens, 1, e, &one, q->data, type,
-                         leading(q), q->stride[1], n.data, type, e, e, &zero, dot.data, type, tokens, tokens,
-                         (int)q->shape[1], CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+                         x->cuda->blas, CUBLAS_OP_T, CUBLAS_OP_N, tokens, 1, e, &one, q.data, type,
+                         leading(&q), q.stride[1], n.data, type, e, e, &zero, dot.data, type, tokens, tokens,
+                         (int)q.shape[1], CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 /* S[h][c][j] = sum over tokens of v[c] kr[j]. */
@@ -117,7 +117,7 @@ static Status linear_attention(Exec *x, const void *args) {
     Tensor dot = tensor_of(at + r.dot, a->q.dtype, heads, tokens), state = tensor_of(at + r.state, F32, heads, e, e);
     Tensor u = tensor_of(at + r.b, F32, heads, e, tokens), v = a->v, kr = a->kr, qr = a->qr;
     TRY(linear_attention_sum(x, n, part, a->k));
-    TRY(dots(x, dot, n, &a->q));
+    TRY(linear_attention_dots(x, dot, n, a->q));
     TRY(wide(x, &v, at + r.b));
     TRY(wide(x, &kr, at + r.a));
     TRY(state_of(x, state, &kr, &v));

@@ -10,6 +10,10 @@
 
 #ifdef HAVE_CUDA
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum LinearWay {
     LINEAR_FIRST,  /* the heuristic's first algorithm: the reference */
     LINEAR_PACKED, /* the first that splits K as the reference does for each part of the weight */
@@ -35,6 +39,10 @@ Status linear_cuda_turned(Exec *x, const LinearMany *a);
 bool linear_cuda_plain(Tensor x, const Weight *w, char *why, size_t size);
 /* Shapes and dtypes of one product, as the contract states them. */
 Status linear_cuda_check(Exec *x, Tensor in, const Weight *w, Tensor y);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
 #endif

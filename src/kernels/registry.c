@@ -37,6 +37,7 @@ const Family FAMILIES_CPU[] = {
      "VAE decoders: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
     {"wan-norm", BOUNDED, WAN_NORM_CPU, 1, "Wan's VAE: RMS norm + SiLU in f32"},
     {"ltx-norm", BOUNDED, LTX_NORM_CPU, 1, "LTX-2's VAE: pixel norm + SiLU in f32"},
+    {"linear-attention-bf16", BOUNDED, LINEAR_ATTENTION_PARTS_CPU, 1, "linear attention by products of BF16 numbers"},
     {"linear-gelu", EXACT, LINEAR_GELU_FUSED_CPU, 2, "linear + GELU in one pass"},
     {"ln-modulate", EXACT, LN_MODULATE_FUSED_CPU, 2, "LayerNorm + modulation in one pass"},
 };
@@ -49,6 +50,7 @@ const Family FAMILIES_CUDA[] = {
      "VAE decoders: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
     {"wan-norm", BOUNDED, WAN_NORM_CUDA, 1, "Wan's VAE: RMS norm + SiLU in f32"},
     {"ltx-norm", BOUNDED, LTX_NORM_CUDA, 1, "LTX-2's VAE: pixel norm + SiLU in f32"},
+    {"linear-attention-bf16", BOUNDED, LINEAR_ATTENTION_FAST_CUDA, 1, "linear attention by products of BF16 numbers"},
     {"linear-gelu", EXACT, LINEAR_GELU_CUDA, 1, "linear + GELU, the activation by wide rows"},
     {"linear-packed", EXACT, LINEAR_PACKED_CUDA, 2, "products of one input as one"},
     {"linear-rows", EXACT, LINEAR_ROWS_CUDA, 1, "rows of all steps in one product"},
@@ -57,7 +59,10 @@ const Family FAMILIES_CUDA[] = {
     {"ln-modulate", EXACT, LN_MODULATE_FAST_CUDA, 2, "LayerNorm + modulation, with the gated residual before it, in one pass"},
     {"residual-gate", EXACT, RESIDUAL_GATE_FAST_CUDA, 2, "gated residual, transposed too, and modulation by wide rows"},
     {"qk-norm-rope", EXACT, QK_NORM_ROPE_FAST_CUDA, 1, "QK norm + RoPE of whole heads in registers"},
-    {"activation", EXACT, ACT_FAST_CUDA, 2, "SiLU and GELU, with a product, by wide rows"},
+    {"activation", EXACT, ACT_FAST_CUDA, 3, "SiLU and GELU, with a product or behind one, by wide rows"},
+    {"norm-relu-rope", EXACT, NORM_RELU_ROPE_FAST_CUDA, 1, "QK norm over whole rows, ReLU and RoPE in one pass"},
+    {"linear-attention", EXACT, LINEAR_ATTENTION_EXACT_CUDA, 1, "linear attention without copies in F32"},
+    {"gated-conv", EXACT, DWCONV_FAST_CUDA, 1, "depthwise convolution, bias and GLU in one pass"},
 };
 const int FAMILIES_CUDA_COUNT = sizeof FAMILIES_CUDA / sizeof *FAMILIES_CUDA;
 #endif

@@ -53,6 +53,7 @@ extern const int CHAN_NORM_CPU_COUNT;
 extern const Impl WAN_NORM_CPU[];
 extern const Impl LINEAR_ATTENTION_CPU[];
 extern const int LINEAR_ATTENTION_CPU_COUNT;
+extern const Impl LINEAR_ATTENTION_PARTS_CPU[];
 extern const Impl DWCONV_CPU[];
 extern const int DWCONV_CPU_COUNT;
 extern const Impl FRAMES_CPU[], LTX_NORM_CPU[];
@@ -63,6 +64,8 @@ extern const Family FAMILIES_CUDA[];
 extern const int FAMILIES_CUDA_COUNT;
 extern const Impl LINEAR_PACKED_CUDA[], LINEAR_ROWS_CUDA[], LINEAR_GELU_CUDA[], LINEAR_GELU_F32_CUDA[];
 extern const Impl LN_MODULATE_FAST_CUDA[], RESIDUAL_GATE_FAST_CUDA[], ACT_FAST_CUDA[], QK_NORM_ROPE_FAST_CUDA[];
+extern const Impl NORM_RELU_ROPE_FAST_CUDA[], DWCONV_FAST_CUDA[], LINEAR_ATTENTION_FAST_CUDA[],
+    LINEAR_ATTENTION_EXACT_CUDA[];
 extern const Impl CHAIN_CUDA[];
 extern const int CHAIN_CUDA_COUNT;
 extern const Impl ELEMENTWISE_CUDA[];

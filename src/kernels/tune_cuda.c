@@ -32,7 +32,7 @@ void tune_cuda_close(Cuda *c) { (void)c; }
 #include <stdlib.h>
 #include <string.h>
 
-enum { CANDIDATES = TUNE_CANDIDATES, ROUNDS = 9, FINAL_ROUNDS = 31 };
+enum { CANDIDATES = 64, ROUNDS = 9, FINAL_ROUNDS = 31 };
 static const double WORTH = 0.99; /* a winner takes at most this much of the first one's time: less is noise */
 
 struct Tune {
@@ -47,7 +47,6 @@ struct Tune {
 
 /* One algorithm for the product at hand. */
 typedef struct Candidate {
-    int index; /* of a product with a launch of its own */
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
     double time[FINAL_ROUNDS], median; /* seconds */
@@ -144,17 +143,12 @@ static bool may_replace(Cuda *c, const TunePlan *p, const cublasLtMatmulAlgo_t *
 
 static bool launch(Cuda *c, const TunePlan *p, const Candidate *k) {
     const float one = 1, zero = 0;
-    if (p->launch) return p->launch(p->self, k->index);
     return c->libs.cublasLtMatmul_(c->lt, p->product, &one, p->w_data, p->w, p->x_data, p->x, &zero, p->y_data, p->y, p->y_data,
                                    p->y, &k->algo, c->workspace, k->workspace, c->stream) == CUBLAS_STATUS_SUCCESS;
 }
 
 /* Candidate 0 is the reference. */
 static int candidates_of(Cuda *c, const TunePlan *p, Candidate *out) {
-    if (p->launch) {
-        for (int i = 0; i < p->candidates; i++) out[i] = (Candidate){.index = i};
-        return p->candidates;
-    }
     cublasLtMatmulPreference_t wish = NULL;
     cublasLtMatmulHeuristicResult_t *found = calloc(CANDIDATES, sizeof *found);
     uint64_t limit = CUDA_BLAS_WORKSPACE;
@@ -283,11 +277,9 @@ static Status try_plan(Exec *x, const TunePlan *p) {
         alive = same ? time_all(c, p, pair, 2, FINAL_ROUNDS) : cudaStreamSynchronize(c->stream) == cudaSuccess;
         if (same && alive && pair[1]->median < WORTH * pair[0]->median) {
             r.kept = true, r.first = pair[0]->median, r.best = pair[1]->median;
-            const void *value = p->launch ? (const void *)&p->value[pair[1]->index] : &pair[1]->algo;
-            size_t size = p->launch ? sizeof *p->value : sizeof pair[1]->algo;
-            if (p->launch) *p->choice = p->value[pair[1]->index];
-            else *p->algo = pair[1]->algo, *p->workspace = pair[1]->workspace;
-            s = tuned_put(&t->table, p->key, p->key_size, value, size, p->label, r.first * 1e6, r.best * 1e6, x->error);
+            *p->algo = pair[1]->algo, *p->workspace = pair[1]->workspace;
+            s = tuned_put(&t->table, p->key, p->key_size, p->algo, sizeof *p->algo, p->label, r.first * 1e6, r.best * 1e6,
+                          x->error);
             t->used++;
         }
         pair[1]->failed = true; /* tried */
@@ -298,8 +290,6 @@ static Status try_plan(Exec *x, const TunePlan *p) {
     return s == OK ? note_result(t, &r, x->error) : s;
 }
 
-bool tune_cuda_tries(const Cuda *c) { return c->tune && c->tune->mode == TUNE_TRY; }
-
 Status tune_cuda_plan(Exec *x, const TunePlan *p) {
     Cuda *c = x->cuda;
     struct Tune *t = c->tune;
@@ -308,14 +298,99 @@ Status tune_cuda_plan(Exec *x, const TunePlan *p) {
     const TunedEntry *n = tuned_find(&t->table, p->key, p->key_size);
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
-    if (p->launch) {
-        if (n && n->value_size == sizeof *p->choice) memcpy(p->choice, n->value, sizeof *p->choice), t->used++;
-        return OK;
-    }
     if (!n || n->value_size != sizeof algo) return OK;
     memcpy(&algo, n->value, sizeof algo);
     if (!may_replace(c, p, &algo, &workspace)) return OK;
     *p->algo = algo, *p->workspace = workspace;
+    t->used++;
+    return OK;
+}
+
+/* --- any other choice --- */
+
+enum { WAYS = 16, WAY_ROUNDS = 5 };
+
+typedef struct Chosen {
+    uint64_t version;
+    int64_t way;
+} Chosen;
+
+bool tune_cuda_tries(const Cuda *c) { return c->tune && c->tune->mode == TUNE_TRY; }
+
+/* Median seconds of a few launches after one that does not count; 1e9: it cannot run. False: the device failed. */
+static bool time_way(Cuda *c, const TuneChoice *p, int way, double *median) {
+    struct Tune *t = c->tune;
+    double time[WAY_ROUNDS];
+    *median = 1e9;
+    if (!p->launch(p->user, way)) return cudaStreamSynchronize(c->stream) == cudaSuccess;
+    for (int i = 0; i < WAY_ROUNDS; i++) {
+        float ms = 0;
+        if (cudaMemsetAsync(t->flush, i, t->flush_bytes, c->stream) != cudaSuccess ||
+            cudaEventRecord(t->begin, c->stream) != cudaSuccess)
+            return false;
+        bool ran = p->launch(p->user, way);
+        if (cudaEventRecord(t->end, c->stream) != cudaSuccess || cudaEventSynchronize(t->end) != cudaSuccess ||
+            cudaEventElapsedTime(&ms, t->begin, t->end) != cudaSuccess)
+            return false;
+        if (!ran) return true;
+        time[i] = (double)ms * 1e-3;
+    }
+    qsort(time, WAY_ROUNDS, sizeof *time, by_size);
+    *median = time[WAY_ROUNDS / 2];
+    return true;
+}
+
+static bool way_bytes(Cuda *c, const TuneChoice *p, int way, char *out) {
+    return cudaMemsetAsync(p->y, 0xa5, p->bytes, c->stream) == cudaSuccess && p->launch(p->user, way) &&
+           cudaMemcpyAsync(out, p->y, p->bytes, cudaMemcpyDeviceToHost, c->stream) == cudaSuccess &&
+           cudaStreamSynchronize(c->stream) == cudaSuccess;
+}
+
+static bool way_same(Cuda *c, const TuneChoice *p, int way) {
+    char *a = malloc(p->bytes), *b = malloc(p->bytes);
+    bool same = a && b && way_bytes(c, p, 0, a);
+    for (int i = 0; same && i < 2; i++) same = way_bytes(c, p, way, b) && !memcmp(a, b, p->bytes);
+    free(a);
+    free(b);
+    return same;
+}
+
+static Status try_ways(Exec *x, const TuneChoice *p, int *best) {
+    Cuda *c = x->cuda;
+    double time[WAYS];
+    TuneResult r = {.candidates = p->count < WAYS ? p->count : WAYS};
+    bool alive = true;
+    snprintf(r.label, sizeof r.label, "%s", p->label);
+    for (int i = 0; alive && i < r.candidates; i++) alive = time_way(c, p, i, &time[i]);
+    while (alive && !*best) { /* the fastest first, until one has the bits */
+        int next = 0;
+        for (int i = 1; i < r.candidates; i++)
+            if (time[i] < time[next]) next = i;
+        if (!next || time[next] >= WORTH * time[0]) break;
+        if (way_same(c, p, next)) *best = next;
+        else time[next] = 1e9, alive = cudaStreamSynchronize(c->stream) == cudaSuccess;
+    }
+    if (!alive) return fail(x->error, ERR_DEVICE, "tuning %s: %s", p->label, cudaGetErrorString(cudaGetLastError()));
+    r.kept = *best > 0, r.first = time[0] * 1e6, r.best = time[*best] * 1e6;
+    tuned_drop(&c->tune->table, p->key, p->key_size);
+    const Chosen chosen = {p->version, *best};
+    if (*best)
+        TRY(tuned_put(&c->tune->table, p->key, p->key_size, &chosen, sizeof chosen, p->label, r.first, r.best, x->error));
+    c->tune->used += *best > 0;
+    return note_result(c->tune, &r, x->error);
+}
+
+Status tune_cuda_choose(Exec *x, const TuneChoice *p, int *best) {
+    struct Tune *t = x->cuda->tune;
+    *best = 0;
+    if (!t || p->key_size > TUNED_KEY) return OK;
+    if (t->mode == TUNE_TRY) return try_ways(x, p, best);
+    const TunedEntry *n = tuned_find(&t->table, p->key, p->key_size);
+    Chosen chosen;
+    if (!n || n->value_size != sizeof chosen) return OK;
+    memcpy(&chosen, n->value, sizeof chosen);
+    if (chosen.version != p->version || chosen.way < 1 || chosen.way >= WAYS) return OK;
+    *best = (int)chosen.way;
     t->used++;
     return OK;
 }

@@ -1,6 +1,5 @@
 /* tune_cuda.h - faster algorithms of cuBLASLt for the products of a model, with the bits of the one that is the reference.
  *
- * Convolutions likewise: the other configurations of cuDNN's heuristic.
  * The reference is the heuristic's first algorithm. A product's bits depend on how often its sum is split over K and on nothing
  * else that was seen, so only candidates of the first one's split count are tried, and a winner must also give its very bytes
  * on the call's own data, twice. `ditto bench --tune` tries; a run with --tuned only looks
@@ -38,8 +37,7 @@ void tune_cuda_close(Cuda *c);     /* cuda_close does it */
 
 #ifdef HAVE_CUDA
 
-/* A planned product and what is known of it: everything is lent. With `launch` it is another library's: candidate i runs by
- * launch(self, i), 0 being the reference, and stands in the file as value[i]. */
+/* A planned product and what is known of it: everything is lent. */
 typedef struct TunePlan {
     const void *key; /* what tells it from other products, byte for byte */
     size_t key_size;
@@ -53,20 +51,26 @@ typedef struct TunePlan {
     int32_t align_w, align_x, align_y;
     cublasLtMatmulAlgo_t *algo; /* in: the reference's; out: the one to run */
     size_t *workspace;
-    bool (*launch)(void *self, int candidate);
-    void *self;
-    const int32_t *value;
-    int candidates;
-    int32_t *choice; /* out: the value of the one to run; untouched when it is the reference */
 } TunePlan;
-
-enum { TUNE_CANDIDATES = 64 };
-
-/* Tries, or only looks up? */
-bool tune_cuda_tries(const Cuda *c);
 
 /* Called once a plan, before its first run. A product that cannot be tried keeps its algorithm. */
 Status tune_cuda_plan(Exec *x, const TunePlan *plan);
+
+/* Anything else with several ways to the same result, of which 0 is the reference's. */
+typedef struct TuneChoice {
+    const void *key;
+    size_t key_size;
+    const char *label;
+    uint64_t version; /* of the library whose numbering `best` is */
+    int count;        /* ways; when looked up, any number may come out */
+    bool (*launch)(void *user, int way); /* on x's stream; false: it cannot */
+    void *user, *y;   /* y: what a launch writes, contiguous */
+    size_t bytes;
+} TuneChoice;
+
+bool tune_cuda_tries(const Cuda *c); /* ways are to be tried, not looked up */
+/* *best: the fastest way with the bits of way 0, or what the file says; 0 when in doubt. */
+Status tune_cuda_choose(Exec *x, const TuneChoice *choice, int *best);
 
 #endif
 

@@ -110,3 +110,42 @@ Status resize_lanczos(const uint8_t *from, int width, int height, int to_width, 
     free(to);
     return fail(e, ERR_MEMORY, "out of memory for a picture of %dx%d", to_width, to_height);
 }
+
+/* --- bilinear --- */
+
+/* Where output place i of a side lies between two of the input. */
+typedef struct Between {
+    int low, high;
+    float low_share, high_share;
+} Between;
+
+static Between between(int i, float step, int size) {
+    float at = step * ((float)i + 0.5f) - 0.5f;
+    if (at < 0) at = 0;
+    Between b = {.low = (int)at};
+    b.high = b.low < size - 1 ? b.low + 1 : b.low;
+    b.high_share = at - (float)b.low;
+    b.low_share = 1.0f - b.high_share;
+    return b;
+}
+
+void resize_cover(const float *from, int width, int height, int to_width, int to_height, float *to) {
+    double x = (double)to_width / width, y = (double)to_height / height, ratio = x > y ? x : y;
+    int wide = (int)(width * ratio), high = (int)(height * ratio);
+    if (wide < to_width) wide = to_width;
+    if (high < to_height) high = to_height;
+    float step_x = (float)width / (float)wide, step_y = (float)height / (float)high;
+    int left = (wide - to_width) / 2, top = (high - to_height) / 2;
+    for (int i = 0; i < to_height; i++) {
+        Between r = between(top + i, step_y, height);
+        for (int j = 0; j < to_width; j++) {
+            Between c = between(left + j, step_x, width);
+            for (int k = 0; k < 3; k++) {
+                const float *a = from + (size_t)r.low * (size_t)width * 3 + k, *b = from + (size_t)r.high * (size_t)width * 3 + k;
+                float above = c.low_share * a[c.low * 3] + c.high_share * a[c.high * 3];
+                float below = c.low_share * b[c.low * 3] + c.high_share * b[c.high * 3];
+                *to++ = r.low_share * above + r.high_share * below;
+            }
+        }
+    }
+}

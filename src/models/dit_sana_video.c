@@ -1,6 +1,7 @@
 /* dit_sana_video.c - see dit_sana_video.h. The residual stream is one [tokens, D] buffer, rows contiguous from the patch
- * embedding on. All frames below each other are one picture [F h, w, C], whose patches are the tokens in their order: the
- * embedding is a convolution of that picture, and the temporal convolution one of the picture [F, rows * cols, D]. */
+ * embedding on (SanaVideoGrid.turned replays what diffusers does instead). All frames below each other are one picture
+ * [F h, w, C], whose patches are the tokens in their order: the embedding is a convolution of that picture, and the temporal
+ * convolution one of the picture [F, rows * cols, D]. */
 #include "models/dit_sana_video.h"
 
 #include "core/file.h"
@@ -15,7 +16,7 @@ enum { TIME_WIDTH = 256, AXES = 3 };
 static const float QK_EPS = 1e-5f, CAPTION_EPS = 1e-5f, FINAL_EPS = 1e-6f, ATTENTION_EPS = 1e-15f, MASKED = -10000.0f;
 static const double THETA = 10000;
 
-/* Rows of a modulation [6,D]. */
+/* Rows of a modulation [6,D]; of the last one, [2,D], the first two. */
 enum { SHIFT_ATTENTION, SCALE_ATTENTION, GATE_ATTENTION, SHIFT_FFN, SCALE_FFN, GATE_FFN, MODS };
 
 /* --- config and weights --- */
@@ -115,7 +116,6 @@ static void bind_block_of(const SanaVideoDit *m, Bind *b, SanaVideoBlock *l, int
     int64_t d = m->d, wide = 2 * m->ffn;
 #define BLOCK "transformer_blocks.%d."
     bind_block(b, i);
-    bind_table(b, &l->table, MODS, d, BLOCK "scale_shift_table", i);
     bind_pack(b, true);
     bind_linear(b, &l->q, d, d, m->c.bias, BLOCK "attn1.to_q", i);
     bind_linear(b, &l->k, d, d, m->c.bias, BLOCK "attn1.to_k", i);
@@ -131,7 +131,8 @@ static void bind_block_of(const SanaVideoDit *m, Bind *b, SanaVideoBlock *l, int
     FILTER(b, &l->depth, BIND_OIHW_OHWI, true, BLOCK "ff.conv_depth", i, wide, 1, 3, 3);
     FILTER(b, &l->point, BIND_SQUEEZE, false, BLOCK "ff.conv_point", i, d, m->ffn, 1, 1);
     FILTER(b, &l->temporal, BIND_OIHW_OHWI, false, BLOCK "ff.conv_temp", i, d, d, 3, 1);
-    bind_block(b, -1); /* the caption's part is needed once a prompt, for all blocks at once */
+    bind_block(b, -1); /* the modulation is needed by the block before too, the caption's part once a prompt for all blocks */
+    bind_table(b, &l->table, MODS, d, BLOCK "scale_shift_table", i);
     bind_pack(b, true);
     bind_linear(b, &l->cross_k, d, d, true, BLOCK "attn2.to_k", i);
     bind_linear(b, &l->cross_v, d, d, true, BLOCK "attn2.to_v", i);
@@ -273,34 +274,68 @@ Status dit_sana_video_time(const SanaVideoDit *m, Exec *x, Tensor t, Tensor zero
 /* Tokens that share a time: those of the given frames (0), and the others (1). */
 typedef struct Spans {
     int64_t start[2], count[2];
-    Tensor mod[2]; /* [rows of modulation, D] */
+    Tensor mod[2];  /* [layers, 6, D] */
+    Tensor last[2]; /* [2,D] */
 } Spans;
 
-static Spans spans_of(const SanaVideoGrid *g, const SanaVideoTime *time) {
-    int64_t frame = g->rows * g->cols, given = time->clean * frame;
-    return (Spans){.start = {0, given}, .count = {given, g->frames * frame - given}};
-}
-
-static Tensor mod_row(Tensor mod, int row) { return tensor_view(tensor_slice(mod, 0, row, 1), mod.shape[1]); }
-
-static Status modulated(Exec *x, const Spans *s, Tensor y, Tensor h, int shift, int scale, float eps) {
-    for (int i = 0; i < 2; i++)
-        if (s->count[i])
-            TRY(op_ln_modulate(x, &(LnModulate){.y = tensor_slice(y, 0, s->start[i], s->count[i]),
-                                                .x = tensor_slice(h, 0, s->start[i], s->count[i]),
-                                                .scale = mod_row(s->mod[i], scale), .shift = mod_row(s->mod[i], shift),
-                                                .eps = eps}));
+static Status spans_of(const SanaVideoDit *m, Exec *x, const SanaVideoGrid *g, const SanaVideoTime *time, Spans *s) {
+    int64_t d = m->d, layers = m->c.layers, frame = g->rows * g->cols, given = time->clean * frame;
+    *s = (Spans){.start = {0, given}, .count = {given, g->frames * frame - given}};
+    for (int k = 0; k < 2; k++) {
+        if (!s->count[k]) continue;
+        Tensor mod = tensor_view(time->mod[k], MODS, d);
+        s->mod[k] = exec_new(x, layers, MODS, d);
+        s->last[k] = exec_new(x, 2, d);
+        for (int64_t i = 0; i < layers; i++)
+            TRY(op_add(x, &(Add){.y = tensor_view(tensor_slice(s->mod[k], 0, i, 1), MODS, d), .a = mod, .b = m->block[i].table}));
+        TRY(op_add(x, &(Add){.y = s->last[k], .a = m->table, .b = tensor_view(time->embedded[k], d)}));
+    }
     return OK;
 }
 
-static Status gated(Exec *x, const Spans *s, Tensor h, Tensor update, int gate) {
-    for (int i = 0; i < 2; i++) {
-        if (!s->count[i]) continue;
-        Tensor part = tensor_slice(h, 0, s->start[i], s->count[i]);
-        TRY(op_residual_gate(x, &(ResidualGate){.y = part, .residual = part,
-                                                .x = tensor_slice(update, 0, s->start[i], s->count[i]),
-                                                .gate = mod_row(s->mod[i], gate)}));
-    }
+/* Vectors of a span: row `row` of block i, or of the last norm behind the blocks. */
+static Tensor mod_row(const SanaVideoDit *m, const Spans *s, int k, int64_t i, int row) {
+    Tensor all = i < m->c.layers ? tensor_slice(s->mod[k], 0, i, 1) : s->last[k];
+    return tensor_view(tensor_slice(tensor_view(all, i < m->c.layers ? MODS : 2, m->d), 0, row, 1), m->d);
+}
+
+static Tensor span(const Spans *s, int k, Tensor t) { return tensor_slice(t, 0, s->start[k], s->count[k]); }
+
+/* What modulates a norm: rows SHIFT, then SCALE. */
+typedef struct Norm {
+    int64_t block;
+    int shift;
+} Norm;
+
+static float eps_of(const SanaVideoDit *m, Norm to) { return to.block < m->c.layers ? (float)m->c.eps : FINAL_EPS; }
+
+static Status modulated(const SanaVideoDit *m, Exec *x, const Spans *s, Tensor y, Tensor h, Norm to) {
+    for (int k = 0; k < 2; k++)
+        if (s->count[k])
+            TRY(op_ln_modulate(x, &(LnModulate){.y = span(s, k, y), .x = span(s, k, h), .eps = eps_of(m, to),
+                                                .scale = mod_row(m, s, k, to.block, to.shift + 1),
+                                                .shift = mod_row(m, s, k, to.block, to.shift)}));
+    return OK;
+}
+
+static Status gated(const SanaVideoDit *m, Exec *x, const Spans *s, int64_t i, Tensor h, Tensor update) {
+    for (int k = 0; k < 2; k++)
+        if (s->count[k])
+            TRY(op_residual_gate(x, &(ResidualGate){.y = span(s, k, h), .residual = span(s, k, h), .x = span(s, k, update),
+                                                    .gate = mod_row(m, s, k, i, GATE_ATTENTION)}));
+    return OK;
+}
+
+/* h takes the update, gated by row `gate` of block i (-1: as it is); n is its norm for what comes next. n may be the update. */
+static Status joined(const SanaVideoDit *m, Exec *x, const Spans *s, int64_t i, Tensor h, Tensor update, int gate, Tensor n,
+                     Norm to) {
+    for (int k = 0; k < 2; k++)
+        if (s->count[k])
+            TRY(op_residual_gate_ln_modulate(
+                x, &(ResidualGateLnModulate){.h = span(s, k, h), .y = span(s, k, n), .residual = span(s, k, h),
+                                             .x = span(s, k, update), .gate = gate < 0 ? (Tensor){0} : mod_row(m, s, k, i, gate),
+                                             .scale = mod_row(m, s, k, to.block, to.shift + 1),
+                                             .shift = mod_row(m, s, k, to.block, to.shift), .eps = eps_of(m, to)}));
     return OK;
 }
 
@@ -324,7 +359,7 @@ static Status self_attention(const SanaVideoDit *m, Exec *x, const SanaVideoBloc
     return OK;
 }
 
-/* q_bias: block 0's queries come from the patch embedding's transposed rows in the reference, with their bias apart. */
+/* Block 0's queries come from the patch embedding's transposed rows in the reference, with their bias apart. n: the update. */
 static Status cross_attention(const SanaVideoDit *m, Exec *x, const SanaVideoBlock *l, const SanaVideoPrompt *p, int64_t i,
                               Tensor h, Tensor n) {
     size_t mark = arena_mark(x->work);
@@ -337,7 +372,6 @@ static Status cross_attention(const SanaVideoDit *m, Exec *x, const SanaVideoBlo
                                      .v = tensor_split(caption_part(p, i, 1), e), .bias = p->bias,
                                      .scale = (float)(1.0 / sqrt((double)e))}));
     TRY(op_linear(x, &(Linear){.y = n, .x = o, .w = &l->cross_out}));
-    TRY(op_residual_gate(x, &(ResidualGate){.y = h, .residual = h, .x = n}));
     arena_reset(x->work, mark);
     return OK;
 }
@@ -359,27 +393,19 @@ static Status gated_convolution(const SanaVideoDit *m, Exec *x, const SanaVideoB
     return OK;
 }
 
-static Status block(const SanaVideoDit *m, Exec *x, int64_t i, const SanaVideoGrid *g, const SanaVideoPrompt *p,
-                    const SanaVideoTime *time, Tensor h) {
+/* n: h's norm for this block's attention, then for what comes next. turned: where h lies channel by channel, absent elsewhere. */
+static Status block(const SanaVideoDit *m, Exec *x, int64_t i, const SanaVideoGrid *g, const SanaVideoPrompt *p, const Spans *s,
+                    Tensor h, Tensor n, Tensor turned) {
     const SanaVideoBlock *l = &m->block[i];
     size_t mark = arena_mark(x->work);
-    int64_t d = m->d;
-    float eps = (float)m->c.eps;
-    Spans s = spans_of(g, time);
-    for (int k = 0; k < 2; k++) {
-        if (!s.count[k]) continue;
-        s.mod[k] = exec_new(x, MODS, d);
-        TRY(op_add(x, &(Add){.y = s.mod[k], .a = tensor_view(time->mod[k], MODS, d), .b = l->table}));
-    }
-    Tensor n = exec_new(x, h.shape[0], d);
-    TRY(modulated(x, &s, n, h, SHIFT_ATTENTION, SCALE_ATTENTION, eps));
     TRY(self_attention(m, x, l, g, n));
-    TRY(gated(x, &s, h, n, GATE_ATTENTION));
+    TRY(gated(m, x, s, i, turned.rank ? turned : h, n));
+    if (turned.rank) TRY(op_copy(x, &(Copy){.y = h, .x = turned}));
     TRY(cross_attention(m, x, l, p, i, h, n));
-    TRY(modulated(x, &s, n, h, SHIFT_FFN, SCALE_FFN, eps));
-    Tensor y = exec_new(x, h.shape[0], d);
+    TRY(joined(m, x, s, i, h, n, -1, n, (Norm){i, SHIFT_FFN}));
+    Tensor y = exec_new(x, h.shape[0], m->d);
     TRY(gated_convolution(m, x, l, g, n, y));
-    TRY(gated(x, &s, h, y, GATE_FFN));
+    TRY(joined(m, x, s, i, h, y, GATE_FFN, n, (Norm){i + 1, SHIFT_ATTENTION}));
     arena_reset(x->work, mark);
     return OK;
 }
@@ -410,17 +436,11 @@ static Status embed(const SanaVideoDit *m, Exec *x, const SanaVideoGrid *g, Tens
     return exec_tap(x, "sana.x_embedder", h);
 }
 
-static Status last(const SanaVideoDit *m, Exec *x, const SanaVideoGrid *g, const SanaVideoTime *time, Tensor h, Tensor out) {
+/* n: the last norm. */
+static Status last(const SanaVideoDit *m, Exec *x, const SanaVideoGrid *g, Tensor n, Tensor out) {
     size_t mark = arena_mark(x->work);
-    int64_t p = m->c.patch, t = h.shape[0];
-    Spans s = spans_of(g, time);
-    for (int k = 0; k < 2; k++) {
-        if (!s.count[k]) continue;
-        s.mod[k] = exec_new(x, 2, m->d);
-        TRY(op_add(x, &(Add){.y = s.mod[k], .a = m->table, .b = tensor_view(time->embedded[k], m->d)}));
-    }
-    Tensor n = exec_new(x, t, m->d), patches = exec_new(x, t, p * p * m->c.channels);
-    TRY(modulated(x, &s, n, h, 0, 1, FINAL_EPS));
+    int64_t p = m->c.patch;
+    Tensor patches = exec_new(x, n.shape[0], p * p * m->c.channels);
     TRY(op_linear(x, &(Linear){.y = patches, .x = n, .w = &m->final}));
     TRY(exec_tap(x, "sana.final", patches));
     TRY(op_copy(x, &(Copy){.y = patches_of(below(out), p),
@@ -432,16 +452,27 @@ static Status last(const SanaVideoDit *m, Exec *x, const SanaVideoGrid *g, const
 Status dit_sana_video_run(const SanaVideoDit *m, Exec *x, const SanaVideoGrid *g, const SanaVideoPrompt *p,
                           const SanaVideoTime *time, Tensor latents, Tensor out) {
     size_t mark = arena_mark(x->work);
-    Tensor h = exec_new(x, g->frames * g->rows * g->cols, m->d);
+    int64_t tokens = g->frames * g->rows * g->cols;
+    Tensor h = exec_new(x, tokens, m->d), n = exec_new(x, tokens, m->d);
+    Spans s;
     TRY(weights_enter(x, WEIGHTS_PART));
+    TRY(spans_of(m, x, g, time, &s));
     TRY(embed(m, x, g, latents, h));
+    Tensor turned = {0};
+    if (g->turned) { /* a convolution of planes, and LayerNorm's copy of them */
+        turned = exec_new(x, tokens, m->d);
+        turned.stride[0] = 1, turned.stride[1] = tokens;
+        TRY(op_copy(x, &(Copy){.y = turned, .x = h}));
+        TRY(op_copy(x, &(Copy){.y = h, .x = turned}));
+    }
+    TRY(modulated(m, x, &s, n, h, (Norm){0, SHIFT_ATTENTION}));
     for (int i = 0; i < (int)m->c.layers; i++) {
         TRY(weights_enter(x, i));
-        if (block(m, x, i, g, p, time, h) != OK) return because(x->error, "sana_video block %d", i);
+        if (block(m, x, i, g, p, &s, h, n, i ? (Tensor){0} : turned) != OK) return because(x->error, "sana_video block %d", i);
         TRY(weights_leave(x, i));
         TRY(exec_tapf(x, h, "sana.block.%d", i));
     }
-    TRY(last(m, x, g, time, h, out));
+    TRY(last(m, x, g, n, out));
     TRY(weights_leave(x, WEIGHTS_PART));
     arena_reset(x->work, mark);
     return OK;

@@ -41,6 +41,7 @@ typedef struct SanaVideoDit {
 typedef struct SanaVideoGrid {
     int64_t frames, rows, cols;
     Tensor cos, sin; /* F32 [tokens, head dim / 2] */
+    bool turned;     /* the residual lies channel by channel up to the first cross attention, as in diffusers: the same bits */
 } SanaVideoGrid;
 
 /* What a prompt fixes: the caption as keys and values of every block. */

@@ -8,6 +8,7 @@
 #include "model.h"
 
 #include "core/file.h"
+#include "media/resize.h"
 #include "models/dit_sana_video.h"
 #include "models/img2img.h"
 #include "models/sana_text.h"
@@ -20,6 +21,7 @@
 #include <stdlib.h>
 
 enum { TE_PART, DIT_PART, VAE_PART, ENCODER_PART };
+enum { THRIFTS = 4 }; /* times that the decoder's tiles may be halved */
 
 typedef struct SanaVideo {
     Model base;
@@ -142,12 +144,32 @@ static int default_side(const SanaVideo *z, int64_t grid, int side) {
     return most >= side ? side : most >= 32 ? (int)(most / 32 * 32) : (int)most;
 }
 
+/* diffusers' ASPECT_RATIO_480_BIN and ASPECT_RATIO_720_BIN: the trained shapes, height / width. */
+static void bin_size(bool large, Job *job) {
+    static const struct { double shape; int size[2][2]; } BINS[] = {
+        {0.5, {{448, 896}, {672, 1344}}},  {0.57, {{480, 832}, {704, 1280}}}, {0.68, {{528, 768}, {800, 1152}}},
+        {0.78, {{560, 720}, {832, 1088}}}, {1.0, {{624, 624}, {960, 960}}},   {1.13, {{672, 592}, {1024, 896}}},
+        {1.29, {{720, 560}, {1088, 832}}}, {1.46, {{768, 528}, {1152, 800}}}, {1.67, {{816, 496}, {1248, 736}}},
+        {1.75, {{832, 480}, {1280, 704}}}, {2.0, {{896, 448}, {1344, 672}}},
+    };
+    double shape = (double)job->height / job->width;
+    size_t best = 0;
+    for (size_t i = 1; i < sizeof BINS / sizeof *BINS; i++)
+        if (fabs(BINS[i].shape - shape) < fabs(BINS[best].shape - shape)) best = i;
+    job->made_height = BINS[best].size[large][0], job->made_width = BINS[best].size[large][1];
+}
+
 static Status resolve_size(const SanaVideo *z, Job *job, Error *e) {
     int64_t grid = vae_wan_scale(&z->vae.c) * z->dit.c.patch;
     bool large = z->dit.c.sample == 22; /* the table of 720 lines */
+    if (job->bin && !large && z->dit.c.sample != 30)
+        return fail(e, ERR_USAGE, "--bin: there are no trained sizes of a sample_size of %lld, only of 30 and 22",
+                    (long long)z->dit.c.sample);
     if (!job->width) job->width = default_side(z, grid, large ? 1280 : 832);
     if (!job->height) job->height = default_side(z, grid, large ? 704 : 480);
-    const struct { const char *option; int value; } sides[] = {{"--width", job->width}, {"--height", job->height}};
+    job->made_width = job->width, job->made_height = job->height;
+    if (job->bin) bin_size(large, job);
+    const struct { const char *option; int value; } sides[] = {{"--width", job->made_width}, {"--height", job->made_height}};
     for (int i = 0; i < 2; i++) {
         int v = sides[i].value, below = (int)(v / grid * grid);
         if (v < grid || v % grid)
@@ -162,6 +184,8 @@ static Status resolve_size(const SanaVideo *z, Job *job, Error *e) {
 
 static Status sana_video_resolve(const Model *m, Job *job, Error *e) {
     const SanaVideo *z = (const SanaVideo *)m;
+    if (job->layout && strcmp(job->layout, "rows") && strcmp(job->layout, "reference"))
+        return fail(e, ERR_USAGE, "--layout: found \"%s\", expected rows or reference", job->layout);
     TRY(resolve_size(z, job, e));
     if (!job->steps) job->steps = 50;
     if (job->guidance_given)
@@ -213,7 +237,9 @@ static int64_t latent_frames(const SanaVideo *z, const Job *job) {
 
 static SanaVideoGrid grid_of(const SanaVideo *z, const Job *job) {
     int64_t side = vae_wan_scale(&z->vae.c) * z->dit.c.patch;
-    return (SanaVideoGrid){.frames = latent_frames(z, job), .rows = job->height / side, .cols = job->width / side};
+    bool turned = job->layout && !strcmp(job->layout, "reference");
+    return (SanaVideoGrid){.turned = turned, .frames = latent_frames(z, job), .rows = job->made_height / side,
+                           .cols = job->made_width / side};
 }
 
 /* --- stages on the device --- */
@@ -276,7 +302,7 @@ static Status sana_video_texts(Model *m, Exec *x, const Run *run, int64_t *rows)
 static Status encode_image(SanaVideo *z, Exec *x, const Run *run) {
     size_t mark = arena_mark(x->work);
     model_enter(x, &z->base.part[ENCODER_PART]);
-    Tensor picture = exec_new(x, 1, run->job->height, run->job->width, 3);
+    Tensor picture = exec_new(x, 1, run->job->made_height, run->job->made_width, 3);
     TRY(img2img_picture(x, run->image, picture));
     TRY(vae_wan_encode(&z->encoder, x, picture, z->first));
     arena_reset(x->work, mark);
@@ -294,7 +320,7 @@ static Status sana_video_encode(Model *m, Exec *x, const Run *run) {
     TRY(dit_sana_video_rope(&z->dit, x, &z->grid));
     if (run->image)
         z->first = exec_tensor(x, m->part[ENCODER_PART].dtype, 4,
-                               (int64_t[]){1, run->job->height / scale, run->job->width / scale, z->vae.c.latent});
+                               (int64_t[]){1, run->job->made_height / scale, run->job->made_width / scale, z->vae.c.latent});
     size_t mark = arena_mark(x->work);
     TRY(encode_texts(z, x, run, embeds));
     if (run->image) TRY(encode_image(z, x, run));
@@ -333,7 +359,7 @@ static Status draw(Exec *x, const Run *run, Tensor latents, const int64_t *shape
 static Status sana_video_noise(Model *m, Exec *x, const Run *run, Tensor *latents, int *rank, int64_t latent_shape[5]) {
     SanaVideo *z = (SanaVideo *)m;
     int64_t scale = vae_wan_scale(&z->vae.c), c = z->vae.c.latent;
-    int64_t h = run->job->height / scale, w = run->job->width / scale, f = latent_frames(z, run->job);
+    int64_t h = run->job->made_height / scale, w = run->job->made_width / scale, f = latent_frames(z, run->job);
     const int64_t shape[5] = {1, c, f, h, w};
     model_enter(x, &m->part[DIT_PART]);
     *latents = exec_new_as(x, F32, c, f, h, w);
@@ -382,11 +408,68 @@ static Status sana_video_advance(Model *m, Exec *x, const StepParams *p, Tensor 
     return op_dpm_step(x, &(DpmStep){.y = moving, .m = last, .x = moving, .v = v, .last = last, .k = p->dpm});
 }
 
+/* count numbers of a tensor's bytes as F32, in place: from the end, where what is written is behind what is read. */
+static void widen_all(void *at, DType t, int64_t count) {
+    char *bytes = at;
+    for (int64_t i = t == BF16 ? count - 1 : -1; i >= 0; i--) {
+        uint16_t half;
+        memcpy(&half, bytes + 2 * i, sizeof half);
+        float v = bf16_to_f32(half);
+        memcpy(bytes + 4 * i, &v, sizeof v);
+    }
+}
+
+static void narrow_all(void *at, DType t, int64_t count) {
+    char *bytes = at;
+    for (int64_t i = 0; t == BF16 && i < count; i++) {
+        float v;
+        memcpy(&v, bytes + 4 * i, sizeof v);
+        uint16_t half = bf16_from_f32(v);
+        memcpy(bytes + 2 * i, &half, sizeof half);
+    }
+}
+
+/* One decoded frame [Y,X,3] to a picture of another size. buffers: on the host, what both hold in F32. */
+static Status fit_frame(Exec *x, Tensor frame, Tensor fitted, float *const buffer[2], Tensor rgb) {
+    TRY(exec_download(x, buffer[0], frame));
+    widen_all(buffer[0], frame.dtype, tensor_numel(frame));
+    for (int64_t i = 0; i < tensor_numel(frame); i++) buffer[0][i] = fminf(fmaxf(buffer[0][i], -1), 1); /* as the decoder ends */
+    resize_cover(buffer[0], (int)frame.shape[1], (int)frame.shape[0], (int)fitted.shape[1], (int)fitted.shape[0], buffer[1]);
+    narrow_all(buffer[1], fitted.dtype, tensor_numel(fitted));
+    TRY(exec_upload(x, fitted, buffer[1]));
+    return op_to_rgb8(x, &(ToRgb8){.y = rgb, .x = fitted});
+}
+
+/* Of a size that was binned: frames in the decoder's numbers, each scaled and cropped on the host. */
+static Status decode_binned(SanaVideo *z, Exec *x, Tensor latents, VaeWanTiles tiles, const Job *job, Tensor rgb) {
+    size_t mark = arena_mark(x->work);
+    int64_t y = job->made_height, w = job->made_width;
+    Tensor frames = exec_new(x, rgb.shape[0], y, w, 3), fitted = exec_new(x, rgb.shape[1], rgb.shape[2], 3);
+    TRY(vae_wan_decode_tiles(&z->vae, x, frames_last(latents), 1, tiles, frames));
+    TRY(exec_check_finite(x, frames, "vae: decoded frames"));
+    float *buffer[2] = {NULL, NULL};
+    if (!x->dry) buffer[0] = malloc((size_t)(y * w * 3) * 4), buffer[1] = malloc((size_t)tensor_numel(fitted) * 4);
+    Status s = x->dry || (buffer[0] && buffer[1]) ? OK : fail(x->error, ERR_MEMORY, "vae: out of memory for a frame");
+    for (int64_t i = 0; s == OK && i < rgb.shape[0]; i++) {
+        Tensor frame = tensor_view(tensor_slice(frames, 0, i, 1), y, w, 3);
+        Tensor to = tensor_view(tensor_slice(rgb, 0, i, 1), rgb.shape[1], rgb.shape[2], 3);
+        if (x->dry) s = op_to_rgb8(x, &(ToRgb8){.y = to, .x = fitted});
+        else s = fit_frame(x, frame, fitted, buffer, to);
+    }
+    free(buffer[0]);
+    free(buffer[1]);
+    arena_reset(x->work, mark);
+    return s;
+}
+
 static Status sana_video_decode(Model *m, Exec *x, const Run *run, Tensor latents, Tensor rgb) {
     SanaVideo *z = (SanaVideo *)m;
-    (void)run;
+    const Job *job = run->job;
+    VaeWanTiles tiles = vae_wan_tiles(&z->vae.c, latents.shape[2], latents.shape[3], run->thrift);
     model_enter(x, &m->part[VAE_PART]);
-    return vae_wan_decode(&z->vae, x, frames_last(latents), 1, rgb);
+    if (job->made_width != job->width || job->made_height != job->height)
+        return decode_binned(z, x, latents, tiles, job, rgb);
+    return vae_wan_decode_tiles(&z->vae, x, frames_last(latents), 1, tiles, rgb);
 }
 
 const ModelOps MODEL_SANA_VIDEO = {
@@ -397,6 +480,8 @@ const ModelOps MODEL_SANA_VIDEO = {
     .takes_image = true,
     .image_is_frame = true,
     .own_vae_dtype = true,
+    .bins = true,
+    .thrifts = THRIFTS,
     .clip = sana_video_clip,
     .open = sana_video_open,
     .close = sana_video_close,
