@@ -238,7 +238,9 @@ __global__ void __launch_bounds__(THREADS) k_chan_affine(rows::View y, rows::Vie
     int64_t row = i / w.cols, col = i - row * w.cols;
     float v = r<T>(widen<From>(((const From *)in.data)[rows::offset(in, w, row) + col * in.last]));
     float by = widen<T>(a[col]), add = widen<T>(b[col]);
-    v = form == CHAN_DIVIDE_ADD ? r<T>(v / by) + add : r<T>(v - add) * by;
+    if (form == CHAN_DIVIDE_ADD) v = r<T>(v / by) + add;
+    else if (form == CHAN_MULTIPLY_ADD) v = r<T>(v * by) + add;
+    else v = form == CHAN_SUBTRACT_MULTIPLY ? r<T>(v - add) * by : r<T>(v - add) / by;
     ((T *)y.data)[rows::offset(y, w, row) + col * y.last] = narrow<T>(v);
 }
 

@@ -26,6 +26,7 @@ void ops_cpu(Ops *ops) {
     ops_append(ops, STACK_NORM_CPU, STACK_NORM_CPU_COUNT);
     ops_append(ops, RMS_MODULATE_CPU, RMS_MODULATE_CPU_COUNT);
     ops_append(ops, HEAD_GATE_CPU, HEAD_GATE_CPU_COUNT);
+    ops_append(ops, FRAMES_CPU, FRAMES_CPU_COUNT);
 }
 
 size_t ops_cpu_resident(void) {
@@ -39,6 +40,7 @@ const Family FAMILIES_CPU[] = {
     {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CPU, 3,
      "VAE decoders: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
     {"wan-norm", BOUNDED, WAN_NORM_CPU, 1, "Wan's VAE: RMS norm + SiLU in f32"},
+    {"ltx-norm", BOUNDED, LTX_NORM_CPU, 1, "LTX-2's VAE: pixel norm + SiLU in f32"},
     {"linear-attention-bf16", BOUNDED, LINEAR_ATTENTION_PARTS_CPU, 1, "linear attention by products of BF16 numbers"},
     {"linear-gelu", EXACT, LINEAR_GELU_FUSED_CPU, 2, "linear + GELU in one pass"},
     {"ln-modulate", EXACT, LN_MODULATE_FUSED_CPU, 2, "LayerNorm + modulation in one pass"},
@@ -51,6 +53,7 @@ const Family FAMILIES_CUDA[] = {
     {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CUDA, 3,
      "VAE decoders: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
     {"wan-norm", BOUNDED, WAN_NORM_CUDA, 1, "Wan's VAE: RMS norm + SiLU in f32"},
+    {"ltx-norm", BOUNDED, LTX_NORM_CUDA, 1, "LTX-2's VAE: pixel norm + SiLU in f32"},
     {"linear-attention-bf16", BOUNDED, LINEAR_ATTENTION_FAST_CUDA, 1, "linear attention by products of BF16 numbers"},
     {"linear-gelu", EXACT, LINEAR_GELU_CUDA, 1, "linear + GELU, the activation by wide rows"},
     {"linear-packed", EXACT, LINEAR_PACKED_CUDA, 2, "products of one input as one"},
@@ -100,6 +103,7 @@ void ops_cuda(Ops *ops) {
     ops_append(ops, STACK_NORM_CUDA, STACK_NORM_CUDA_COUNT);
     ops_append(ops, RMS_MODULATE_CUDA, RMS_MODULATE_CUDA_COUNT);
     ops_append(ops, HEAD_GATE_CUDA, HEAD_GATE_CUDA_COUNT);
+    ops_append(ops, FRAMES_CUDA, FRAMES_CUDA_COUNT);
     ops_append(ops, NORM_MEAN_CUDA, NORM_MEAN_CUDA_COUNT);
     ops_append(ops, GUIDANCE_CUDA, GUIDANCE_CUDA_COUNT);
     ops_append(ops, CHAIN_CUDA, CHAIN_CUDA_COUNT);

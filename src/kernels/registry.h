@@ -64,6 +64,8 @@ extern const Impl ROPE_SPLIT_CPU[];
 extern const int ROPE_SPLIT_CPU_COUNT;
 extern const Impl STACK_NORM_CPU[];
 extern const int STACK_NORM_CPU_COUNT;
+extern const Impl FRAMES_CPU[], LTX_NORM_CPU[];
+extern const int FRAMES_CPU_COUNT;
 
 #ifdef HAVE_CUDA
 extern const Family FAMILIES_CUDA[];
@@ -106,6 +108,8 @@ extern const Impl ROPE_SPLIT_CUDA[];
 extern const int ROPE_SPLIT_CUDA_COUNT;
 extern const Impl STACK_NORM_CUDA[];
 extern const int STACK_NORM_CUDA_COUNT;
+extern const Impl FRAMES_CUDA[], LTX_NORM_CUDA[];
+extern const int FRAMES_CUDA_COUNT;
 extern const Impl VAE_KL_REWRITE_CUDA[];
 extern const Impl NORM_MEAN_CUDA[];
 extern const int NORM_MEAN_CUDA_COUNT;
