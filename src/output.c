@@ -51,7 +51,7 @@ Status output_check(const char *path, NamesKind kind, bool clips, const char *ti
         return fail(e, ERR_USAGE, "--output: %s: expected .mp4 or .mkv: %s makes clips", path, title);
     if (!is_video && (o->codec || o->crf >= 0))
         return fail(e, ERR_USAGE, "%s: is for .mp4 and .mkv files, and %s is none", o->codec ? "--codec" : "--crf", path);
-    Mp4Clip clip = {NULL, job->width, job->height, job->frames, job->fps};
+    Mp4Clip clip = {NULL, job->width, job->height, job->frames, job->fps, {0}};
     if (is_video && mp4_check(&clip, &video, e) != OK) return because(e, "%s", path);
     return o->overwrite || !clips || job->decode_only ? OK : check_latents(path, e);
 }

@@ -244,6 +244,7 @@ bool pipeline_mounted(const Pipeline *p, const char *part, const char *family) {
 
 void media_free(Media *m) {
     free(m->rgb);
+    sound_free(&m->sound);
     free(m->latents);
     free(m->dispatch);
     free(m->family);

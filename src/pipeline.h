@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "media/rate.h"
+#include "media/sound.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -111,6 +112,7 @@ typedef struct Media {
     int width, height;
     int frames; /* 1: a picture */
     Rate fps;   /* num 0: a picture */
+    Sound sound; /* of a clip, as long as the model made it; rate 0: silent */
     double seconds_plan, seconds_text, seconds_denoise, seconds_decode; /* plan: tokens, plan, room for it */
     Dispatch *dispatch;    /* malloc'd, in the order of parts and ops */
     int dispatches;

@@ -91,7 +91,7 @@ static Status encode_again(const MetaRecord *r, const Media *m, const volatile i
         memcpy(out->rgb, m->rgb, verify_file_bytes(out));
         return OK;
     }
-    Mp4Clip clip = {m->rgb, m->width, m->height, m->frames, m->fps};
+    Mp4Clip clip = {m->rgb, m->width, m->height, m->frames, m->fps, m->sound};
     unsigned char *bytes;
     size_t size;
     char path[64];

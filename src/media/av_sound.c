@@ -14,7 +14,7 @@ typedef struct Converter {
 } Converter;
 
 /* Appends a decoded frame, or with NULL what the converter still holds. */
-static Status add_samples(AvInput *s, Converter *c, AVFrame *f, AvSound *out, Error *e) {
+static Status add_samples(AvInput *s, Converter *c, AVFrame *f, Sound *out, Error *e) {
     if (!c->swr) {
         out->rate = f->sample_rate, out->channels = f->ch_layout.nb_channels;
         c->format = f->format;
@@ -42,8 +42,8 @@ static Status add_samples(AvInput *s, Converter *c, AVFrame *f, AvSound *out, Er
     return OK;
 }
 
-Status av_sound_read(const char *path, AvSound *out, Error *e) {
-    *out = (AvSound){0};
+Status av_sound_read(const char *path, Sound *out, Error *e) {
+    *out = (Sound){0};
     AvInput s;
     TRY(av_input_open(path, AVMEDIA_TYPE_AUDIO, &s, e));
     Converter c = {0};
@@ -57,21 +57,16 @@ Status av_sound_read(const char *path, AvSound *out, Error *e) {
     if (status == OK && !out->count) status = fail(e, ERR_IO, "%s: its sound has no samples", path);
     if (c.swr) s.av.swr_free_(&c.swr);
     av_input_close(&s);
-    if (status != OK) av_sound_free(out);
+    if (status != OK) sound_free(out);
     return status;
 }
 
 #else
 
-Status av_sound_read(const char *path, AvSound *out, Error *e) {
+Status av_sound_read(const char *path, Sound *out, Error *e) {
     bool none;
-    *out = (AvSound){0};
+    *out = (Sound){0};
     return av_read_probe(path, &none, &none, e); /* which says that there is no libav */
 }
 
 #endif
-
-void av_sound_free(AvSound *s) {
-    free(s->samples);
-    *s = (AvSound){0};
-}
