@@ -32,14 +32,6 @@ static Status find(const AvLibs *av, Mp4Sound kind, const AVCodec **out, Error *
                 AV_STRINGIFY(LIBAVCODEC_VERSION_MAJOR), KINDS[kind].encoder);
 }
 
-Status av_track_check(const AvLibs *av, Mp4Sound kind, const Sound *sound, Error *e) {
-    const AVCodec *codec;
-    if (sound->rate < 8000 || sound->rate > 96000 || sound->channels < 1 || sound->channels > 2)
-        return fail(e, ERR_USAGE, "sound: %d Hz and %d channels cannot be written; expected 8000 to 96000, and 1 or 2", sound->rate,
-                    sound->channels);
-    return find(av, kind, &codec, e);
-}
-
 static Status open_codec(AvTrack *t, Mp4Sound kind, const AVCodec *codec, Error *e) {
     AVCodecContext *c = t->codec = t->av->avcodec_alloc_context3_(codec);
     if (!c) return fail(e, ERR_MEMORY, "%s: out of memory", codec->name);
@@ -51,9 +43,22 @@ static Status open_codec(AvTrack *t, Mp4Sound kind, const AVCodec *codec, Error 
     if (kind == MP4_FLAC) c->bits_per_raw_sample = FLAC_BITS;
     c->flags |= AV_CODEC_FLAG_BITEXACT;
     c->thread_count = 1;
-    if (t->file->oformat->flags & AVFMT_GLOBALHEADER) c->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
+    if (t->file && t->file->oformat->flags & AVFMT_GLOBALHEADER) c->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
     int code = t->av->avcodec_open2_(c, codec, NULL);
     return code < 0 ? track_fail(t, "cannot begin", code, e) : OK;
+}
+
+/* Rates that an encoder does not take are told when it is opened. */
+Status av_track_check(const AvLibs *av, Mp4Sound kind, const Sound *sound, Error *e) {
+    const AVCodec *codec;
+    AvTrack t = {.av = av, .encoder = KINDS[kind].encoder, .sound = sound};
+    if (sound->rate < 8000 || sound->rate > 96000 || sound->channels < 1 || sound->channels > 2)
+        return fail(e, ERR_USAGE, "sound: %d Hz and %d channels cannot be written; expected 8000 to 96000, and 1 or 2", sound->rate,
+                    sound->channels);
+    TRY(find(av, kind, &codec, e));
+    Status s = open_codec(&t, kind, codec, e);
+    av->avcodec_free_context_(&t.codec);
+    return s == OK ? OK : because(e, "sound of %d Hz", sound->rate);
 }
 
 static Status open_frame(AvTrack *t, Error *e) {

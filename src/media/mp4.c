@@ -45,7 +45,7 @@ static bool lossless(const Mp4Options *o) { return o->codec == MP4_FFV1 || (o->c
 Mp4Options mp4_resolved(Mp4Options o) {
     if (o.codec == MP4_AUTO) o.codec = o.matroska ? MP4_FFV1 : MP4_H264;
     if (o.crf < 0 && KINDS[o.codec].has_crf) o.crf = o.codec == MP4_H264 ? CRF : 0;
-    if (o.sound == MP4_SOUND_AUTO) o.sound = o.matroska && lossless(&o) ? MP4_PCM : MP4_AAC;
+    if (o.sound == MP4_SOUND_AUTO) o.sound = !o.matroska ? MP4_AAC : lossless(&o) ? MP4_PCM : MP4_FLAC;
     return o;
 }
 
@@ -70,8 +70,8 @@ static Status check_values(const Mp4Clip *c, const Mp4Options *o, Error *e) {
         c->fps.num < 1 || c->fps.den < 1)
         return fail(e, ERR_USAGE, "no clip has %dx%d pixels, %d frames, %d/%d a second", c->width, c->height, c->frames,
                     c->fps.num, c->fps.den);
-    if (c->sound.rate && o->sound != MP4_AAC && !o->matroska)
-        return fail(e, ERR_USAGE, "sound: %s is written to .mkv files, not to .mp4", mp4_sound_name(o->sound));
+    if (c->sound.rate && (o->sound == MP4_AAC) == o->matroska)
+        return fail(e, ERR_USAGE, "sound: %s is written to .%s files", mp4_sound_name(o->sound), o->matroska ? "mp4" : "mkv");
     if (k->even && (c->width % 2 || c->height % 2))
         return fail(
             e, ERR_USAGE,
@@ -176,6 +176,7 @@ static int64_t sound_at(const Encoder *n, int64_t i) {
 
 static Status open_file(Encoder *n, Error *e) {
     AVDictionary *options = NULL;
+    char scale[16];
     const AVRational base = n->codec->time_base;
     n->stream = n->av.avformat_new_stream_(n->file, NULL);
     if (!n->stream) return fail(e, ERR_MEMORY, "out of memory for a video file");
@@ -186,6 +187,10 @@ static Status open_file(Encoder *n, Error *e) {
     int code = n->av.avcodec_parameters_from_context_(n->stream->codecpar, n->codec);
     if (code >= 0 && n->clip->sound.rate)
         TRY(av_track_open(&n->av, n->file, n->o.sound, &n->clip->sound, sound_at(n, n->clip->frames), &n->track, e));
+    if (code >= 0 && n->clip->sound.rate && !n->o.matroska) { /* of the edit list that takes AAC's lead back */
+        snprintf(scale, sizeof scale, "%d", n->clip->sound.rate);
+        code = n->av.av_dict_set_(&options, "movie_timescale", scale, 0);
+    }
     if (code >= 0 && n->o.comment) code = n->av.av_dict_set_(&n->file->metadata, "comment", n->o.comment, 0);
     if (code >= 0 && !n->o.matroska) code = n->av.av_dict_set_(&options, "movflags", "+faststart", 0);
     if (code >= 0) code = n->av.avformat_write_header_(n->file, &options);

@@ -4,18 +4,18 @@
  *   x264rgb  libx264rgb, the RGB values themselves (tagged sRGB); without a crf, or with 0, lossless
  *   ffv1     FFV1 version 3 with checksums, lossless RGB; Matroska only
  *
- *   aac      AAC-LC, 96 kb/s for each channel (192 in stereo)
+ *   aac      AAC-LC, 96 kb/s for each channel (192 in stereo); MP4 only
  *   flac     FLAC of 24 bits: the samples rounded to that; Matroska only
  *   pcm      32-bit floats, the samples' own bits; Matroska only
  *
- * Sound is made as long as the video, to the sample: silence is put behind it, or its end is left out. AAC begins 1024 samples
- * early, which the container says and players take back.
+ * Sound is made as long as the video, to the nearest sample: silence is put behind it, or its end is left out. AAC comes in frames
+ * of 1024 samples, one of them before the beginning: the edit list says where it begins and how long it is, players keep to that,
+ * and libav's decoder to the first half: it gives up to 1023 samples more.
  * MP4 files have their index in front (faststart). Their frame times are exact; Matroska's are rounded to milliseconds by the
  * format. `comment` travels in the container and comes back by av_texts.h.
  * The bytes are a function of the arguments, and of the releases of libav and x264: threads are counted out, and nothing of
- * the day or the machine is written.
+ * the day or the machine is written (AAC's are also the kind of CPU's: it computes in floats).
  * Built with libav's headers when pkg-config finds them; without, or without the libraries, everything here fails and says so.
- * AAC is the exception: its bytes are also the kind of CPU's.
  * Easy to get wrong: ask mp4_check() before any work is done: encoders differ from one libav to the next. */
 #ifndef MP4_H
 #define MP4_H
@@ -42,7 +42,7 @@ typedef struct Mp4Clip {
 typedef struct Mp4Options {
     Mp4Codec codec; /* MP4_AUTO: h264 in MP4, ffv1 in Matroska */
     int crf;        /* -1: 17 for h264, 0 for x264rgb; not for ffv1 */
-    Mp4Sound sound; /* MP4_SOUND_AUTO: aac; in Matroska beside lossless video pcm */
+    Mp4Sound sound; /* MP4_SOUND_AUTO: aac; in Matroska flac, beside lossless video pcm */
     bool matroska;
     const char *comment;             /* UTF-8; NULL: none */
     const volatile int *interrupted; /* NULL: never */
