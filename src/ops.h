@@ -18,6 +18,7 @@
 #include "kernels/linear_attention.h"
 #include "kernels/move.h"
 #include "kernels/norm.h"
+#include "kernels/wave.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,7 +36,7 @@ extern "C" {
     X(linear_many, LinearMany, 4, 1, 4, 1, BOUNDED)                                                      \
     X(linear_gelu, Linear, 1, 1, 1, 1, BOUNDED)                                                          \
     X(linear_many_gelu, LinearManyGelu, 5, 1, 4, 1, BOUNDED)                                             \
-    X(act, Act, 1, 1, 0, 1, EXACT)                                                                       \
+    X(act, Act, 1, 1, 0, 2, EXACT)                                                                       \
     X(act_mul, ActMul, 1, 2, 0, 1, EXACT)                                                                \
     X(add, Add, 1, 2, 0, 0, EXACT)                                                                       \
     X(residual_gate, ResidualGate, 1, 3, 0, 0, EXACT)                                                    \
@@ -75,7 +76,12 @@ extern "C" {
     X(linear_silu, Linear, 1, 1, 1, 1, BOUNDED)                                                          \
     X(norm_relu_rope, NormReluRope, 2, 4, 0, 1, EXACT)                                                   \
     X(linear_attention, LinearAttention, 1, 5, 0, 1, BOUNDED)                                            \
-    X(dwconv3_glu, Dwconv3Glu, 1, 1, 1, 0, EXACT)
+    X(dwconv3_glu, Dwconv3Glu, 1, 1, 1, 0, EXACT)                                                        \
+    X(conv_transpose1d, ConvTranspose1d, 1, 1, 1, 2, BOUNDED)                                            \
+    X(mean3, Mean3, 1, 3, 0, 0, EXACT)                                                                   \
+    X(fir_up, FirUp, 1, 2, 0, 3, BOUNDED)                                                                \
+    X(snake_filtered, SnakeFiltered, 1, 5, 0, 0, BOUNDED)                                                \
+    X(magnitude, Magnitude, 1, 1, 0, 0, EXACT)
 
 typedef enum OpId {
 #define X(name, args, no, ni, nw, ns, promise) OP_##name,

@@ -22,7 +22,6 @@
 #define av_read_info stub_info
 #define av_read_video stub_video
 #define av_sound_read stub_sound
-#define sound_free stub_free
 #undef AV_READ_H
 #include "media/av_read.c"
 #include "media/av_sound.c"

@@ -22,6 +22,8 @@ void ops_cpu(Ops *ops) {
     ops_append(ops, CHAIN_CPU, CHAIN_CPU_COUNT);
     ops_append(ops, LINEAR_ATTENTION_CPU, LINEAR_ATTENTION_CPU_COUNT);
     ops_append(ops, DWCONV_CPU, DWCONV_CPU_COUNT);
+    ops_append(ops, WAVE_CPU, WAVE_CPU_COUNT);
+    ops_append(ops, WAVE_TRANSPOSE_CPU, 1);
 }
 
 size_t ops_cpu_resident(void) {
@@ -91,6 +93,8 @@ void ops_cuda(Ops *ops) {
     ops_append(ops, GUIDANCE_CUDA, GUIDANCE_CUDA_COUNT);
     ops_append(ops, CHAIN_CUDA, CHAIN_CUDA_COUNT);
     ops_append(ops, CHAN_NORM_CUDA, CHAN_NORM_CUDA_COUNT);
+    ops_append(ops, WAVE_CUDA, WAVE_CUDA_COUNT);
+    ops_append(ops, WAVE_TRANSPOSE_CUDA, 1);
     ops->row_bits = true;
 #endif
 }
