@@ -106,7 +106,7 @@ zimage_parity() {
     fi
 }
 sana_parity() {
-    local tiny=$work/s-tiny wide=$work/s-wide full=$work/s-full p="A cat runs" kind=mkv
+    local tiny=$work/s-tiny wide=$work/s-wide full=$work/s-full p="A cat runs" kind=%03d.png
     python3 scripts/dump_golden_sana.py tests/golden --folder "$tiny"
     for dtype in f32 bf16; do
         parity s-tiny-$dtype "$tiny" $dtype 64 32 3 24 "$p" --frames 5 --cfg-scale 4 -n bad --motion-score 30
@@ -123,7 +123,7 @@ sana_parity() {
         python3 scripts/random_checkpoint.py "$full" --model sana-video
         echo "written in $SECONDS s"
         parity s-full-bf16 "$full" bf16 832 480 3 300 "$p" --frames 81
-        "$bin/ditto" generate -m "$full" -p "$p" --device cuda --steps 8 --seed 5 -o "$work/v.mp4" -y -v --explain
+        "$bin/ditto" generate -m "$full" -p "$p" --device cuda --steps 8 --seed 5 -o "$work/v.%03d.png" -y -v --explain
         rm -rf "$full"
     fi
 }

@@ -14,6 +14,7 @@
 #include "kernels/attention.h"
 #include "kernels/conv.h"
 #include "kernels/elementwise.h"
+#include "kernels/frames.h"
 #include "kernels/linear.h"
 #include "kernels/linear_attention.h"
 #include "kernels/move.h"
@@ -64,7 +65,7 @@ extern "C" {
     X(self_attention, SelfAttention, 1, 2, 4, 2, BOUNDED)                                                \
     X(conv2d, Conv2d, 1, 3, 1, 7, BOUNDED)                                                               \
     X(upsample_conv, Conv2d, 1, 3, 1, 7, BOUNDED)                                                        \
-    X(conv3d, Conv3d, 1, 3, 1, 4, BOUNDED)                                                               \
+    X(conv3d, Conv3d, 1, 3, 1, 5, BOUNDED)                                                               \
     X(roll, Roll, 2, 0, 0, 1, EXACT)                                                                     \
     X(groupnorm, GroupNorm, 1, 4, 0, 2, BOUNDED)                                                         \
     X(groupnorm_silu, GroupNorm, 1, 4, 0, 2, BOUNDED)                                                    \
@@ -81,7 +82,11 @@ extern "C" {
     X(mean3, Mean3, 1, 3, 0, 0, EXACT)                                                                   \
     X(fir_up, FirUp, 1, 2, 0, 3, BOUNDED)                                                                \
     X(snake_filtered, SnakeFiltered, 1, 5, 0, 0, BOUNDED)                                                \
-    X(magnitude, Magnitude, 1, 1, 0, 0, EXACT)
+    X(magnitude, Magnitude, 1, 1, 0, 0, EXACT)                                                           \
+    X(frame_window, Window, 2, 3, 0, 3, EXACT)                                                           \
+    X(pixelnorm_silu, Window, 2, 3, 0, 3, BOUNDED)                                                       \
+    X(depth_to_space, Depth, 1, 3, 0, 3, EXACT)                                                          \
+    X(space_to_depth, Depth, 1, 3, 0, 3, EXACT)
 
 typedef enum OpId {
 #define X(name, args, no, ni, nw, ns, promise) OP_##name,

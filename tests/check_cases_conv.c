@@ -14,7 +14,7 @@
 
 typedef struct Geometry {
     int64_t h, w, cin, cout, k, kw, stride, top, left, bottom, right; /* kernel k high, kw wide */
-    int64_t frames, kt, stride_t; /* of x; 0: one picture */
+    int64_t frames, kt, stride_t, early; /* of x, 0: one picture; zeros before the first frame and behind the last */
     bool doubled, tf32;
 } Geometry;
 
@@ -34,9 +34,10 @@ enum { TAPS = 27 };
 static int plain_taps(const Geometry *g, const float *weight, int64_t pf, int64_t py, int64_t px, int64_t o, Piece *tap) {
     int n = 0, scale = g->doubled ? 2 : 1;
     for (int64_t i = 0; i < g->kt * g->k * g->kw; i++) {
-        int64_t frame = pf * g->stride_t + i / (g->k * g->kw), iy = py * g->stride - g->top + i / g->kw % g->k;
+        int64_t frame = pf * g->stride_t + i / (g->k * g->kw) - g->early, iy = py * g->stride - g->top + i / g->kw % g->k;
         int64_t ix = px * g->stride - g->left + i % g->kw;
         if (iy < 0 || ix < 0 || iy >= scale * g->h || ix >= scale * g->w) continue;
+        if (frame < 0 || (g->frames && frame >= g->frames)) continue;
         iy /= scale, ix /= scale;
         tap[n++] = (Piece){((frame * g->h + iy) * g->w + ix) * g->cin, weight + (o * g->kt * g->k * g->kw + i) * g->cin};
     }
@@ -121,6 +122,7 @@ static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const After
         }
     }
     double error = 2 * check_naive_error(n * g->cout, ref, naive, size) + 4 * CHECK_U;
+    y->clamps = true;
     for (int64_t i = 0; i < n * g->cout; i++) {
         int64_t at = pixel[i / g->cout] * g->cout + i % g->cout;
         double room = error * size[i], value[3], skip = f->skip ? (double)f->skip->v[at] : 0;
@@ -212,36 +214,39 @@ static void make_conv(Case *c) {
 }
 
 static void make_conv3d(Case *c) {
-    static const int64_t shapes[][8] = {/* frames of x, picture, channels, kernel in time and space, stride in time */
+    static const int64_t shapes[][9] = {/* frames of x, picture, channels, kernel in time and space, stride in time, zeros there */
                                         {1, 1, 1, 1, 1, 1, 1, 1},     {3, 5, 7, 3, 4, 3, 3, 1},     {6, 9, 11, 96, 32, 3, 3, 1},
                                         {3, 16, 16, 64, 3, 3, 3, 1},  {4, 12, 10, 32, 48, 1, 1, 1}, {5, 6, 8, 24, 20, 3, 1, 2},
                                         {4, 13, 10, 32, 64, 3, 1, 1}, {6, 24, 20, 16, 16, 3, 3, 1}, {2, 1, 40, 8, 8, 1, 1, 1},
-                                        {7, 4, 4, 384, 48, 3, 3, 1}};
+                                        {7, 4, 4, 384, 48, 3, 3, 1},  {1, 6, 8, 16, 24, 3, 3, 1, 1}, {4, 5, 7, 32, 20, 3, 3, 1, 1},
+                                        {5, 6, 9, 20, 12, 3, 1, 2, 1}};
     static const DType kinds[][3] = {{F32, F32, F32}, {BF16, BF16, BF16}, {F32, BF16, F32}, {BF16, F32, BF16}};
-    enum { SHAPES = 10 };
+    enum { SHAPES = 13 };
     ARGS(Conv3d);
     const int64_t *s = shapes[c->index % SHAPES];
     const DType *kind = kinds[c->index / SHAPES % 4];
     int form = c->index / SHAPES / 4 % 3; /* bias; none; left, or with another path */
     bool raw = form == 2 && !check_below(c, 3), skipping = form == 2 && !(raw && check_below(c, 2));
     Geometry g = {.frames = s[0], .h = check_dim(c, s[1], 5), .w = check_dim(c, s[2], 6), .cin = check_dim(c, s[3], 20),
-                  .cout = check_dim(c, s[4], 12), .kt = s[5], .k = s[6], .kw = s[6], .stride = 1, .stride_t = s[7]};
+                  .cout = check_dim(c, s[4], 12), .kt = s[5], .k = s[6], .kw = s[6], .stride = 1, .stride_t = s[7],
+                  .early = s[8]};
     g.top = g.left = g.bottom = g.right = g.k / 2;
     g.tf32 = kind[0] == F32 && kind[2] == F32 && check_below(c, 2);
     Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
-    check_label(c, "%lld frames of %lldx%lld, %lld to %lld channels, kernel %lldx%lldx%lld stride %lld, ", (long long)g.frames,
+    check_label(c, "%lld frames of %lldx%lld, %lld to %lld channels, kernel %lldx%lldx%lld stride %lld%s, ", (long long)g.frames,
                 (long long)g.h, (long long)g.w, (long long)g.cin, (long long)g.cout, (long long)g.kt, (long long)g.k,
-                (long long)g.k, (long long)g.stride_t);
+                (long long)g.k, (long long)g.stride_t, g.early ? " between zeros" : "");
     check_label(c, "%s x %s%s, %s%s, x %s y %s", dtype_name(kind[0]), dtype_name(kind[1]),
                 g.tf32 ? " in TF32" : "", form == 1 ? "no bias" : "bias", raw ? " left" : "", check_layout_name(lx),
                 check_layout_name(ly));
     Buf *x = check_in(c, "x", &a->x, kind[0], lx, SHAPE(g.frames, g.h, g.w, g.cin));
     Buf *w = check_weight(c, 0, kind[1], kind[2], LAYOUT_DENSE, SHAPE(g.cout, g.kt, g.k, g.k, g.cin));
     Buf *bias = form == 1 ? NULL : check_bias(c, 0, kind[0], g.cout);
-    Buf *y = check_out(c, "y", &a->y, kind[0], ly, SHAPE((g.frames - g.kt) / g.stride_t + 1, g.h, g.w, g.cout));
+    Buf *y = check_out(c, "y", &a->y, kind[0], ly, SHAPE((g.frames + 2 * g.early - g.kt) / g.stride_t + 1, g.h, g.w, g.cout));
     a->w = &c->weight[0];
     a->stride_t = (int32_t)g.stride_t;
     a->pad = (int32_t)(g.k / 2);
+    a->pad_t = (int32_t)g.early;
     a->form = raw ? CONV_RAW : CONV_BIAS;
     a->tf32 = g.tf32;
     finish_conv(c, y, x, w, bias, raw, skipping, skipping && check_below(c, 2), &a->skip, &a->skip_bias, kind[2], &g);
@@ -456,7 +461,7 @@ static void make_groupnorm(Case *c) {
 const CaseSet CHECK_CONV[] = {
     {OP_conv2d, 224, make_conv},
     {OP_upsample_conv, 224, make_conv},
-    {OP_conv3d, 120, make_conv3d},
+    {OP_conv3d, 156, make_conv3d},
     {OP_dwconv3_glu, 7 * 8, make_dwconv3_glu},
     {OP_groupnorm, 72, make_groupnorm},
     {OP_groupnorm_silu, 73, make_groupnorm},

@@ -132,11 +132,12 @@ static void make_chan_affine(Case *c) {
     const int64_t *s = shapes[c->index % SHAPES];
     const DType *kind = kinds[c->index / SHAPES % 3];
     DType t = kind[1];
-    bool across = c->index / SHAPES / 6; /* latents as the transformer has them: channels first */
-    a->form = c->index / SHAPES / 3 % 2 ? CHAN_SUBTRACT_MULTIPLY : CHAN_DIVIDE_ADD;
+    static const char *const names[] = {"divide and add", "subtract and multiply", "multiply and add", "subtract and divide"};
+    bool across = c->index / SHAPES / 12; /* latents as the transformer has them: channels first */
+    a->form = c->index / SHAPES / 3 % 4;
     Layout lx = across ? LAYOUT_TRANSPOSED : check_layout(c), ly = check_layout(c);
     check_label(c, "%s to %s, %lldx%lldx%lldx%lld, %s, x %s y %s", dtype_name(kind[0]), dtype_name(t), (long long)s[0],
-                (long long)s[1], (long long)s[2], (long long)s[3], a->form ? "subtract and multiply" : "divide and add",
+                (long long)s[1], (long long)s[2], (long long)s[3], names[a->form],
                 check_layout_name(lx), check_layout_name(ly));
     Buf *x = check_in(c, "x", &a->x, kind[0], lx, 4, s), *y;
     Buf *by = check_in(c, "a", &a->a, t, LAYOUT_DENSE, SHAPE(s[3])), *add = check_in(c, "b", &a->b, t, LAYOUT_DENSE, SHAPE(s[3]));
@@ -147,7 +148,11 @@ static void make_chan_affine(Case *c) {
     if (c->index % 4 == 3) check_spoil(c, x);
     for (int64_t i = 0; i < x->n; i++) {
         double v = check_r((double)x->v[i], t), u = (double)by->v[i % s[3]], w = (double)add->v[i % s[3]];
-        v = a->form ? check_r(v - w, t) * u : check_r(v / u, t) + w;
+        bool shifted = a->form == CHAN_SUBTRACT_MULTIPLY || a->form == CHAN_SUBTRACT_DIVIDE;
+        bool times = a->form == CHAN_SUBTRACT_MULTIPLY || a->form == CHAN_MULTIPLY_ADD;
+        if (shifted) v = check_r(v - w, t);
+        v = times ? v * u : v / u;
+        if (!shifted) v = check_r(v, t) + w;
         check_exact(y, i, check_r(v, t));
     }
 }
@@ -156,6 +161,6 @@ const CaseSet CHECK_VIDEO[] = {
     {OP_roll, 40, make_roll},
     {OP_chan_rmsnorm, 64, make_chan_norm},
     {OP_chan_rmsnorm_silu, 64, make_chan_norm},
-    {OP_chan_affine, 60, make_chan_affine},
+    {OP_chan_affine, 120, make_chan_affine},
 };
 const int CHECK_VIDEO_COUNT = sizeof CHECK_VIDEO / sizeof *CHECK_VIDEO;

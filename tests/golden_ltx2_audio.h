@@ -9,6 +9,7 @@
 #define GOLDEN_LTX2_AUDIO_H
 
 #include "golden_wan.h"
+#include "vae/vae_ltx2_audio.h"
 #include "vae/vocoder_ltx2.h"
 
 #define AUDIO_CONFIGS GOLDEN_DIR "/ltx2_audio.json"
@@ -81,6 +82,7 @@ static inline int audio_write(const Bind *b, const char *path) {
 
 typedef struct AudioParts { /* bound weights of one dtype */
     AudioPart part;
+    VaeLtx2Audio vae;
     VocoderLtx2 vocoder;
     WeightFiles *files;
     Bind bind;
@@ -88,6 +90,11 @@ typedef struct AudioParts { /* bound weights of one dtype */
 } AudioParts;
 
 static inline Status audio_config(AudioParts *p, const char *folder, Error *e) {
+    if (p->part == AUDIO_VAE) {
+        TRY(vae_ltx2_audio_open(folder, &p->vae, e));
+        vae_ltx2_audio_bind(&p->vae, &p->bind);
+        return OK;
+    }
     TRY(vocoder_ltx2_open(folder, &p->vocoder, e));
     vocoder_ltx2_bind(&p->vocoder, &p->bind);
     return OK;
@@ -146,6 +153,12 @@ static inline Tensor audio_given(Golden *g, DType dtype, int64_t rows) {
 
 /* What a run of so many rows makes, in the work arena. */
 static inline Status audio_run(Golden *g, const AudioParts *p, int64_t rows, Tensor *out) {
+    if (p->part == AUDIO_VAE) {
+        Tensor z = exec_new_as(&g->x, F32, AUDIO_LATENT, vae_ltx2_audio_width(&p->vae.c));
+        wan_normal("latents", tensor_numel(z), z.data);
+        *out = exec_new(&g->x, vae_ltx2_audio_mel_rows(&p->vae.c, rows), AUDIO_BANDS, 2);
+        return vae_ltx2_audio_decode(&p->vae, &g->x, tensor_slice(z, 0, 0, rows), *out);
+    }
     *out = exec_new(&g->x, vocoder_ltx2_samples(&p->vocoder, rows), 2);
     return vocoder_ltx2_run(&p->vocoder, &g->x, audio_given(g, g->x.dtype, rows), *out);
 }

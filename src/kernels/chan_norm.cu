@@ -5,8 +5,9 @@
  * are three vectors for each of four lanes, and a warp reads eight pixels in whole lines. Gamma and bias stay in registers
  * over all pixels of a thread. Shapes without that form take a warp a row, an element a lane.
  * Easy to get wrong: the quotient must be a division's. x r, r = 1 / length, corrected once by the exact remainder, is that
- * where nothing over- or underflows (Markstein); lengths that could are divided by. SiLU of a rounded BF16 value has the bits
- * of the exact exponential with the fast one, as long as its division is exact (groupnorm.cu). */
+ * where nothing over- or underflows (Markstein); what could is divided, and so is zero, whose sign the remainder would take.
+ * SiLU of a rounded BF16 value has the bits of the exact exponential with the fast one, as long as its division is exact
+ * (groupnorm.cu). */
 #include "kernels/chan_norm.h"
 #include "kernels/conv_frames.h"
 #include "kernels/cuda_rows.cuh"
@@ -36,8 +37,8 @@ struct Divisor {
 __device__ inline Divisor divisor(float by) { return {by, 1.0f / by, by < 0x1p100f}; } /* at least 1e-12 */
 
 __device__ inline float divided(float x, const Divisor &d) {
-    if (!d.plain) return x / d.by;
     float q = x * d.inverse;
+    if (!d.plain || !(fabsf(q) >= 0x1p-60f)) return x / d.by;
     return fmaf(fmaf(-q, d.by, x), d.inverse, q);
 }
 
@@ -237,7 +238,9 @@ __global__ void __launch_bounds__(THREADS) k_chan_affine(rows::View y, rows::Vie
     int64_t row = i / w.cols, col = i - row * w.cols;
     float v = r<T>(widen<From>(((const From *)in.data)[rows::offset(in, w, row) + col * in.last]));
     float by = widen<T>(a[col]), add = widen<T>(b[col]);
-    v = form == CHAN_DIVIDE_ADD ? r<T>(v / by) + add : r<T>(v - add) * by;
+    if (form == CHAN_DIVIDE_ADD) v = r<T>(v / by) + add;
+    else if (form == CHAN_MULTIPLY_ADD) v = r<T>(v * by) + add;
+    else v = form == CHAN_SUBTRACT_MULTIPLY ? r<T>(v - add) * by : r<T>(v - add) / by;
     ((T *)y.data)[rows::offset(y, w, row) + col * y.last] = narrow<T>(v);
 }
 

@@ -96,6 +96,11 @@ bool chan_norm_keeps_accepts(const void *args, char *why, size_t size) {
     return false;
 }
 
+static void scale_or_shift(float *v, const float *by, const float *add, int64_t n, char step) {
+    for (int64_t j = 0; j < n; j++)
+        v[j] = step == '/' ? v[j] / by[j] : step == '*' ? v[j] * by[j] : step == '+' ? v[j] + add[j] : v[j] - add[j];
+}
+
 static Status chan_affine(Exec *x, const void *args) {
     ChanAffine a = *(const ChanAffine *)args;
     DType t = a.y.dtype;
@@ -104,6 +109,7 @@ static Status chan_affine(Exec *x, const void *args) {
         return fail(x->error, ERR_MODEL, "chan_affine: x must have y's shape, and y's dtype or F32");
     TRY(rows_want_row(x, OP_chan_affine, "a", &a.a, a.y));
     TRY(rows_want_row(x, OP_chan_affine, "b", &a.b, a.y));
+    const char first = "/-*-"[a.form & 3], second = "+*+/"[a.form & 3];
     Walk w = rows_walk(a.y);
 #pragma omp parallel for schedule(static) if (w.parallel)
     for (int64_t i = 0; i < w.count; i++) {
@@ -113,9 +119,9 @@ static Status chan_affine(Exec *x, const void *args) {
         rows_load(by, &a.a, s);
         rows_load(add, &a.b, s);
         rows_round(v, s.n, t);
-        for (int64_t j = 0; j < s.n; j++) v[j] = a.form == CHAN_DIVIDE_ADD ? v[j] / by[j] : v[j] - add[j];
+        scale_or_shift(v, by, add, s.n, first);
         rows_round(v, s.n, t);
-        for (int64_t j = 0; j < s.n; j++) v[j] = a.form == CHAN_DIVIDE_ADD ? v[j] + add[j] : v[j] * by[j];
+        scale_or_shift(v, by, add, s.n, second);
         rows_store(&a.y, s, v);
     }
     return OK;

@@ -5,12 +5,14 @@
  * rounds; CONV_RAW leaves the bias to the op that reads y. With skip (y's shape), a resnet's other path: y = r(skip' + c),
  * skip' = r(skip + skip_bias), skip_bias [Cout] being what skip's own convolution has left (absent: skip' = skip); else y = c.
  * Promise BOUNDED: the sums' order is free, bias and skip are EXACT given c. y aliases neither x nor skip; skip may be x.
+ * A NaN may leave as an infinity: some engines of cuDNN end in a clamp, and PyTorch's result has that too.
  * tf32: products of F32 may round their inputs to TF32 (10 bits behind the point), as PyTorch's convolutions do on CUDA; the
  * CPU table does not. stride 2 with pad (0,0,1,1) is the encoder's downsampling.
  * upsample_conv (same args): nearest x2 upsampling of x, then the 3x3 convolution; the upsampled picture need not
  * exist in memory.
- * conv3d: x [F,Y,X,Cin], y [F',Y',X',Cout], weight [Cout,kt,kh,kw,Cin]: F' = (F - kt) / stride_t + 1, so what lies before the
- * first frame is part of x (roll, below); pad zeros at all four sides of a frame; stride 1 there. All else as conv2d. */
+ * conv3d: x [F,Y,X,Cin], y [F',Y',X',Cout], weight [Cout,kt,kh,kw,Cin]: F' = (F + 2 pad_t - kt) / stride_t + 1: pad_t frames
+ * of zeros before the first and behind the last; what else lies there is part of x (roll, below; frame_window, frames.h); pad
+ * zeros at all four sides of a frame; stride 1 there. All else as conv2d. */
 #ifndef KERNELS_CONV_H
 #define KERNELS_CONV_H
 
@@ -29,7 +31,7 @@ typedef struct Conv2d {
 typedef struct Conv3d {
     Tensor y, x, skip, skip_bias;
     const struct Weight *w;
-    int32_t stride_t, pad, form, tf32;
+    int32_t stride_t, pad, form, tf32, pad_t;
 } Conv3d;
 
 /* The history of a causal convolution. cache [H,Y,X,C]: the last H frames that the convolution has seen; fresh: it has seen

@@ -22,7 +22,7 @@ enum {
 };
 
 typedef struct Plan {
-    int64_t height, width, channels;     /* of an input frame as the kernel sees it: after upsampling */
+    int64_t depth, height, width, channels; /* frames of the input, and one of them as the kernel sees it: after upsampling */
     int64_t frames, out_height, out_width, out_channels, kt, kh, kw;
     int64_t row;                         /* kw * channels: one unrolled kernel row */
     int64_t filter;                      /* kt * kh * row */
@@ -34,8 +34,8 @@ typedef struct Plan {
 
 static Plan plan(const ConvFrames *a) {
     Tensor w = a->kernel;
-    Plan p = {.height = a->x.shape[1] << a->up, .width = a->x.shape[2] << a->up, .channels = a->x.shape[3], .up = a->up,
-              .frames = a->y.shape[0], .out_height = a->y.shape[1], .out_width = a->y.shape[2], .out_channels = w.shape[0],
+    Plan p = {.depth = a->x.shape[0], .height = a->x.shape[1] << a->up, .width = a->x.shape[2] << a->up,
+              .channels = a->x.shape[3], .up = a->up, .frames = a->y.shape[0], .out_height = a->y.shape[1], .out_width = a->y.shape[2], .out_channels = w.shape[0],
               .kt = w.shape[1], .kh = w.shape[2], .kw = w.shape[3], .row = w.shape[3] * w.shape[4],
               .threads = gemm_threads()};
     p.filter = p.kt * p.kh * p.row;
@@ -68,7 +68,7 @@ static Status check_storage(Exec *x, const ConvFrames *a) {
 
 /* Columns [x0, x0 + n) of output pixels of row iy of an input frame, each with its kw neighbours. */
 static void unroll_row(const Plan *p, const ConvFrames *a, int64_t frame, int64_t iy, int64_t x0, int64_t n, float *to) {
-    if (iy < 0 || iy >= p->height) {
+    if (frame < 0 || frame >= p->depth || iy < 0 || iy >= p->height) {
         memset(to, 0, (size_t)(n * p->row) * sizeof *to);
         return;
     }
@@ -130,7 +130,7 @@ static void unit(const Plan *p, const ConvFrames *a, const Wide *v, int64_t fram
     for (int64_t t = 0; t < p->kt; t++) {
         const float *kernel = v->weights + n0 * p->filter + t * p->kh * p->row;
         for (int64_t r = 0; r < (h - 1) * a->stride + p->kh; r++)
-            unroll_row(p, a, frame * a->stride_t + t, y0 * a->stride - a->pad_top + r, x0, w, copy + r * pitch);
+            unroll_row(p, a, frame * a->stride_t - a->pad_t + t, y0 * a->stride - a->pad_top + r, x0, w, copy + r * pitch);
         for (int64_t r = 0; r < h; r += rows)
             for (int64_t d = 0; d < p->kh; d++)
                 gemm_nt(rows * w, n, p->row, 1, copy + (r * a->stride + d) * pitch, p->row, kernel + d * p->row, p->filter,

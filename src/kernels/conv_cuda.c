@@ -62,7 +62,7 @@ static CudaDnnDesc filter(CudaDnn *g, const ConvFrames *a, bool clip) {
 }
 
 void conv_cuda_graph(CudaDnn *g, const ConvFrames *a) {
-    const int64_t pre[] = {0, a->pad_top, a->pad_left}, post[] = {0, a->pad_bottom, a->pad_right};
+    const int64_t pre[] = {a->pad_t, a->pad_top, a->pad_left}, post[] = {a->pad_t, a->pad_bottom, a->pad_right};
     const int64_t strides[] = {a->stride_t, a->stride, a->stride};
     bool clip = deep(a), planes = conv_cuda_planes(a);
     int skipped = clip ? 0 : 1;
@@ -72,7 +72,7 @@ void conv_cuda_graph(CudaDnn *g, const ConvFrames *a) {
 
 typedef struct Key {
     int64_t x[4], y[4], kernel[3];
-    int32_t kind, dtype, stride_t, stride, pads[4], tf32;
+    int32_t kind, dtype, stride_t, stride, pads[5], tf32;
 } Key;
 
 static unsigned refused(const ConvFrames *a) {
@@ -88,8 +88,8 @@ static Status plan_of(Cuda *c, cudnnHandle_t handle, const ConvFrames *a, size_t
     memcpy(key.kernel, a->kernel.shape + 1, sizeof key.kernel);
     key.kind = KEY_CONV, key.dtype = a->x.dtype, key.tf32 = a->tf32;
     key.stride_t = (int32_t)a->stride_t, key.stride = (int32_t)a->stride;
-    const int64_t pads[] = {a->pad_top, a->pad_left, a->pad_bottom, a->pad_right};
-    for (int i = 0; i < 4; i++) key.pads[i] = (int32_t)pads[i];
+    const int64_t pads[] = {a->pad_top, a->pad_left, a->pad_bottom, a->pad_right, a->pad_t};
+    for (int i = 0; i < 5; i++) key.pads[i] = (int32_t)pads[i];
     *out = cuda_plans_claim(c->plans, &key, sizeof key);
     if (*out) return OK;
     CudaDnn *g = cuda_dnn_begin(&c->libs, handle, e, "convolution %lldx%lldx%lldx%lld to %lldx%lldx%lldx%lld, %lldx%lldx%lld, %s",

@@ -17,7 +17,7 @@ typedef struct ConvFrames {
     Tensor y, x, skip, skip_bias; /* [F,Y,X,C]; absent ones stay absent */
     Tensor kernel;                /* [Cout,kt,kh,kw,Cin] */
     const struct Weight *w;
-    int64_t stride_t, stride, pad_top, pad_left, pad_bottom, pad_right;
+    int64_t stride_t, pad_t, stride, pad_top, pad_left, pad_bottom, pad_right;
     bool biased; /* the weight has a bias, and this op adds it */
     bool tf32;
     int up;      /* log2 of the upsampling */

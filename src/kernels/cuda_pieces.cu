@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(THREADS) k_turn(uint16_t *y, const uint16_t *i
 /* --- convolution --- */
 
 struct ConvShape {
-    int height, width, channels, out_height, out_width, out_channels, kt, kh, kw, stride_t, stride, top, left;
+    int frames, height, width, channels, out_height, out_width, out_channels, kt, kh, kw, stride_t, stride, top, left, early;
 };
 
 template <typename T>
@@ -179,15 +179,18 @@ __global__ void __launch_bounds__(THREADS) k_conv_plain(T *y, const T *in, const
     int64_t pixel = i / p.out_channels, n = i % p.out_channels, line = pixel / p.out_width, frame = line / p.out_height;
     int y0 = (int)(line % p.out_height) * p.stride - p.top, x0 = (int)(pixel % p.out_width) * p.stride - p.left;
     float sum = 0.0f;
-    for (int dt = 0; dt < p.kt; dt++)
+    for (int dt = 0; dt < p.kt; dt++) {
+        int64_t f = frame * p.stride_t + dt - p.early;
+        if (f < 0 || f >= p.frames) continue;
         for (int dy = 0; dy < p.kh; dy++)
             for (int dx = 0; dx < p.kw; dx++) {
                 int iy = y0 + dy, ix = x0 + dx;
                 if (iy < 0 || iy >= p.height || ix < 0 || ix >= p.width) continue;
-                const T *a = in + (((frame * p.stride_t + dt) * p.height + iy) * p.width + ix) * p.channels;
+                const T *a = in + ((f * p.height + iy) * p.width + ix) * p.channels;
                 const T *b = w + (((n * p.kt + dt) * p.kh + dy) * p.kw + dx) * p.channels;
                 for (int c = 0; c < p.channels; c++) sum = fmaf(widen<T>(a[c]), widen<T>(b[c]), sum);
             }
+    }
     y[i] = narrow<T>(sum);
 }
 
@@ -259,9 +262,9 @@ Status cuda_pieces_turn(Exec *x, Tensor y, Tensor in) {
 Status cuda_pieces_conv(Exec *x, const ConvFrames *a) {
     const int64_t *k = a->kernel.shape;
     Tensor y = a->y, in = a->x, w = a->kernel;
-    ConvShape p = {(int)in.shape[1], (int)in.shape[2],  (int)in.shape[3], (int)y.shape[1],   (int)y.shape[2],
-                   (int)y.shape[3],  (int)k[1],         (int)k[2],        (int)k[3],         (int)a->stride_t,
-                   (int)a->stride,   (int)a->pad_top,   (int)a->pad_left};
+    ConvShape p = {(int)in.shape[0], (int)in.shape[1], (int)in.shape[2],   (int)in.shape[3], (int)y.shape[1],
+                   (int)y.shape[2],  (int)y.shape[3],  (int)k[1],          (int)k[2],        (int)k[3],
+                   (int)a->stride_t, (int)a->stride,   (int)a->pad_top,    (int)a->pad_left, (int)a->pad_t};
     int64_t count = tensor_numel(y);
     if (!count) return OK;
     unsigned blocks = blocks_for(count, THREADS);

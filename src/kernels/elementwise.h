@@ -81,9 +81,12 @@ typedef struct Affine { Tensor y, x; float mul, add; } Affine;
 typedef enum ChanForm {
     CHAN_DIVIDE_ADD,        /* y = r(r(x / a) + b) */
     CHAN_SUBTRACT_MULTIPLY, /* y = r(r(x - b) * a) */
+    CHAN_MULTIPLY_ADD,      /* y = r(r(x * a) + b) */
+    CHAN_SUBTRACT_DIVIDE,   /* y = r(r(x - b) / a) */
 } ChanForm;
-/* Latents of a video VAE, channel by channel: a, b [C] of y's dtype; x F32 or of y's dtype, first rounded to it. With
- * a = r(1 / r(std)), b = r(mean): into the decoder and out of the encoder as diffusers' pipelines do it. */
+/* Latents of a video VAE, channel by channel: a, b [C] of y's dtype; x F32 or of y's dtype, first rounded to it. The
+ * first two with a = r(1 / r(std)), b = r(mean), the others with a = r(std), b = r(mean): into the decoder and out of the encoder
+ * as diffusers' pipelines do it for Wan's VAE, and for LTX-2's. */
 typedef struct ChanAffine { Tensor y, x, a, b; int32_t form; } ChanAffine;
 
 /* A draw from the KL encoder's posterior, scaled as the transformer takes it:
@@ -95,7 +98,8 @@ typedef struct KlSample { Tensor y, mean, logvar, noise; float shift, scale; } K
  * (FlowMatchEulerDiscreteScheduler.scale_noise, whose sigmas take the dtype of the latents). */
 typedef struct ScaleNoise { Tensor y, x, noise; float sigma; } ScaleNoise;
 
-/* y U8 [Y,X,3] = round_half_even(255 * clamp(r(r(0.5 x) + 0.5), 0, 1)); x [Y,X,3]. NaN gives 0. */
+/* y U8 [Y,X,3] = round_half_even(255 * clamp(r(r(0.5 x) + 0.5), 0, 1)); x [Y,X,3], or any shape and strides
+ * of both. NaN gives 0. */
 typedef struct ToRgb8 { Tensor y, x; } ToRgb8;
 
 /* y I32 [1] = number of NaN and infinite elements of x. */

@@ -85,7 +85,7 @@ static Status describe(Exec *x, const Key *key, Plan *p, const void *bias) {
 }
 
 static Status prefer(Exec *x, const Key *key, cublasLtMatmulPreference_t wish) {
-    uint64_t limit = key->bias ? CUDA_LT_WORKSPACE : CUDA_BLAS_WORKSPACE;
+    uint64_t limit = key->bias && key->way != LINEAR_GELU ? CUDA_LT_WORKSPACE : CUDA_BLAS_WORKSPACE; /* the reference's */
     /* Split sums must meet in f32. For aligned rows this changes no choice; for others the library would also add
      * partial sums that were rounded to bf16. */
     uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;

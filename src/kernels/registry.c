@@ -24,6 +24,7 @@ void ops_cpu(Ops *ops) {
     ops_append(ops, DWCONV_CPU, DWCONV_CPU_COUNT);
     ops_append(ops, WAVE_CPU, WAVE_CPU_COUNT);
     ops_append(ops, WAVE_TRANSPOSE_CPU, 1);
+    ops_append(ops, FRAMES_CPU, FRAMES_CPU_COUNT);
 }
 
 size_t ops_cpu_resident(void) {
@@ -37,6 +38,7 @@ const Family FAMILIES_CPU[] = {
     {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CPU, 3,
      "VAE decoders: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
     {"wan-norm", BOUNDED, WAN_NORM_CPU, 1, "Wan's VAE: RMS norm + SiLU in f32"},
+    {"ltx-norm", BOUNDED, LTX_NORM_CPU, 1, "LTX-2's VAE: pixel norm + SiLU in f32"},
     {"linear-gelu", EXACT, LINEAR_GELU_FUSED_CPU, 2, "linear + GELU in one pass"},
     {"ln-modulate", EXACT, LN_MODULATE_FUSED_CPU, 2, "LayerNorm + modulation in one pass"},
 };
@@ -48,6 +50,7 @@ const Family FAMILIES_CUDA[] = {
     {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CUDA, 3,
      "VAE decoders: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
     {"wan-norm", BOUNDED, WAN_NORM_CUDA, 1, "Wan's VAE: RMS norm + SiLU in f32"},
+    {"ltx-norm", BOUNDED, LTX_NORM_CUDA, 1, "LTX-2's VAE: pixel norm + SiLU in f32"},
     {"mean-norm-once", BOUNDED, MEAN_NORM_ONCE_CUDA, 3, "RMS norm, scale, gate and residual with one rounding"},
     {"linear-gelu", EXACT, LINEAR_GELU_CUDA, 1, "linear + GELU, the activation by wide rows"},
     {"linear-packed", EXACT, LINEAR_PACKED_CUDA, 2, "products of one input as one"},
@@ -89,6 +92,7 @@ void ops_cuda(Ops *ops) {
     ops_append(ops, NORM_RELU_ROPE_CUDA, NORM_RELU_ROPE_CUDA_COUNT);
     ops_append(ops, LINEAR_ATTENTION_CUDA, LINEAR_ATTENTION_CUDA_COUNT);
     ops_append(ops, DWCONV_CUDA, DWCONV_CUDA_COUNT);
+    ops_append(ops, FRAMES_CUDA, FRAMES_CUDA_COUNT);
     ops_append(ops, NORM_MEAN_CUDA, NORM_MEAN_CUDA_COUNT);
     ops_append(ops, GUIDANCE_CUDA, GUIDANCE_CUDA_COUNT);
     ops_append(ops, CHAIN_CUDA, CHAIN_CUDA_COUNT);

@@ -57,6 +57,8 @@ extern const Impl DWCONV_CPU[];
 extern const int DWCONV_CPU_COUNT;
 extern const Impl WAVE_CPU[], WAVE_TRANSPOSE_CPU[];
 extern const int WAVE_CPU_COUNT;
+extern const Impl FRAMES_CPU[], LTX_NORM_CPU[];
+extern const int FRAMES_CPU_COUNT;
 
 #ifdef HAVE_CUDA
 extern const Family FAMILIES_CUDA[];
@@ -91,6 +93,8 @@ extern const Impl DWCONV_CUDA[];
 extern const int DWCONV_CUDA_COUNT;
 extern const Impl WAVE_CUDA[], WAVE_TRANSPOSE_CUDA[];
 extern const int WAVE_CUDA_COUNT;
+extern const Impl FRAMES_CUDA[], LTX_NORM_CUDA[];
+extern const int FRAMES_CUDA_COUNT;
 extern const Impl VAE_KL_REWRITE_CUDA[];
 extern const Impl NORM_MEAN_CUDA[];
 extern const int NORM_MEAN_CUDA_COUNT;

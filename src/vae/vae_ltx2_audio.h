@@ -46,8 +46,8 @@ int64_t vae_ltx2_audio_rows(const VaeLtx2AudioConfig *c, double seconds);
 int64_t vae_ltx2_audio_mel_rows(const VaeLtx2AudioConfig *c, int64_t rows);
 
 /* mel [4L - 3, mel, out] of x's dtype from z [L, width], F32 and packed as the transformer leaves it, still scaled by the
- * file's mean and std: z' = r32(r32(z * std) + mean), then rounded to x's dtype. Work arena: taken back. Taps: audio.latents,
- * audio.conv_in, audio.mid.<i>, audio.up.<i> behind the level and its upsampling, audio.mel. */
+ * file's mean and std: z' = r32(r32(z * std) + mean), then rounded to x's dtype. Work arena: taken back. Taps: audio.conv_in,
+ * audio.resnet of each, audio.up.<i> behind an upsampling, audio.mel. */
 Status vae_ltx2_audio_decode(const VaeLtx2Audio *v, Exec *x, Tensor z, Tensor mel);
 
 #endif
