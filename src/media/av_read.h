@@ -49,6 +49,15 @@ const AvInfo *av_read_info(const AvReader *r);
  * size or format than the first. */
 Status av_read_video(AvReader *r, Planes *out, bool *end, Error *e);
 
+/* What is told of the best sound stream, nothing of it decoded. */
+typedef struct AvSoundInfo {
+    char codec[48]; /* "aac LC" */
+    int rate, channels;
+    int64_t told;   /* samples of a channel that the header promises; 0: it does not say */
+    int64_t bits;   /* a second; 0: it does not say */
+} AvSoundInfo;
+Status av_sound_info(const char *path, AvSoundInfo *out, Error *e);
+
 /* The best sound stream, to its end; samples of up to 24 bits are exact. ERR_IO as above. sound_free() *out. */
 Status av_sound_read(const char *path, Sound *out, Error *e);
 

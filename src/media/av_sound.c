@@ -3,6 +3,8 @@
 #include "media/av_input.h"
 #include "media/av_read.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #ifdef HAVE_LIBAV
@@ -61,7 +63,36 @@ Status av_sound_read(const char *path, Sound *out, Error *e) {
     return status;
 }
 
+static void describe(const AvInput *in, int index, AvSoundInfo *out) {
+    const AVStream *stream = in->file->streams[index];
+    const AVCodecParameters *p = stream->codecpar;
+    const char *profile = in->av.avcodec_profile_name_(p->codec_id, p->profile);
+    snprintf(out->codec, sizeof out->codec, "%s%s%s", in->av.avcodec_get_name_(p->codec_id), profile ? " " : "",
+             profile ? profile : "");
+    out->rate = p->sample_rate, out->channels = p->ch_layout.nb_channels;
+    out->bits = p->bit_rate;
+    if (stream->duration != AV_NOPTS_VALUE)
+        out->told = llround((double)stream->duration * av_q2d(stream->time_base) * p->sample_rate);
+}
+
+Status av_sound_info(const char *path, AvSoundInfo *out, Error *e) {
+    AvInput in;
+    *out = (AvSoundInfo){{0}, 0, 0, 0, 0};
+    Status status = av_input_file(path, &in, e);
+    int index = status == OK ? in.av.av_find_best_stream_(in.file, AVMEDIA_TYPE_AUDIO, -1, -1, NULL, 0) : 0;
+    if (status == OK && index < 0) status = fail(e, ERR_IO, "%s: holds no sound", path);
+    if (status == OK) describe(&in, index, out);
+    av_input_close(&in);
+    return status;
+}
+
 #else
+
+Status av_sound_info(const char *path, AvSoundInfo *out, Error *e) {
+    bool none;
+    *out = (AvSoundInfo){{0}, 0, 0, 0, 0};
+    return av_read_probe(path, &none, &none, e); /* which says that there is no libav */
+}
 
 Status av_sound_read(const char *path, Sound *out, Error *e) {
     bool none;
