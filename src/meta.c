@@ -122,7 +122,8 @@ static bool add_clip(cJSON *o, const Meta *m) {
     if (!m->clip) return true;
     return cJSON_AddNumberToObject(o, "frames", m->job->frames) && add_text(o, "fps", rate_text(m->job->fps, rate)) &&
            (!m->frame || cJSON_AddNumberToObject(o, "frame", m->frame)) && (!m->codec || add_text(o, "codec", m->codec)) &&
-           (!m->codec || m->crf < 0 || cJSON_AddNumberToObject(o, "crf", m->crf)) && (!m->sound || add_text(o, "sound", m->sound));
+           (!m->codec || m->crf < 0 || cJSON_AddNumberToObject(o, "crf", m->crf)) &&
+           (!m->sound || add_text(o, "sound", m->sound));
 }
 
 /* Models without the input resolve to 0, not given. */

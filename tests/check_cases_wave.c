@@ -1,10 +1,11 @@
-/* check_cases_wave.c - cases of what the vocoders do to signals: conv_transpose1d, mean3, fir_up, snake_filtered, magnitude.
+/* check_cases_wave.c - cases of what the vocoders do to signals: conv_transpose1d, mean3, fir_up, snake_filtered,
+ * magnitude.
  *
- * Sums are judged by fp64 sums with the room that any order of n f32 terms has, n u times the sum of magnitudes. Behind a filter
- * a rounding may fall to either side: a value has then a lowest and a highest neighbour, and what is made of it is computed of
- * both and of what lies between.
- * Easy to get wrong: a snake is not monotone, but where its argument has an interval at all, that is two or three numbers of the
- * dtype, or in F32 so short that its slope bounds it. */
+ * Sums are judged by fp64 sums with the room that any order of n f32 terms has, n u times the sum of magnitudes. Behind
+ * a filter a rounding may fall to either side: a value has then a lowest and a highest neighbour, and what is made of
+ * it is computed of both and of what lies between.
+ * Easy to get wrong: a snake is not monotone, but where its argument has an interval at all, that is two or three
+ * numbers of the dtype, or in F32 so short that its slope bounds it. */
 #include "check.h"
 
 #include <math.h>
@@ -22,19 +23,21 @@ static void skip(Case *c, Buf *y, int64_t i) {
 /* --- conv_transpose1d --- */
 
 static void make_transpose(Case *c) {
-    static const int64_t shapes[][5] = { /* rows, channels in and out, kernel, stride */
-        {1, 1, 1, 1, 1}, {9, 24, 12, 16, 6}, {5, 12, 6, 15, 5}, {7, 6, 3, 4, 2}, {33, 64, 32, 8, 2}, {2, 3, 5, 11, 5},
-        {40, 96, 48, 4, 2}, {3, 1030, 7, 12, 6}, {101, 16, 8, 4, 2}, {6, 5, 300, 16, 6}, {4, 7, 9, 7, 2}, {3, 4, 2, 2, 3}};
+    static const int64_t shapes[][5] = {/* rows, channels in and out, kernel, stride */
+                                        {1, 1, 1, 1, 1},    {9, 24, 12, 16, 6}, {5, 12, 6, 15, 5},  {7, 6, 3, 4, 2},
+                                        {33, 64, 32, 8, 2}, {2, 3, 5, 11, 5},   {40, 96, 48, 4, 2}, {3, 1030, 7, 12, 6},
+                                        {101, 16, 8, 4, 2}, {6, 5, 300, 16, 6}, {4, 7, 9, 7, 2},    {3, 4, 2, 2, 3}};
     enum { SHAPES = 12 };
     ARGS(ConvTranspose1d);
     const int64_t *s = shapes[c->index % SHAPES], rows = s[0], in = s[1], out = s[2], k = s[3];
-    DType t = c->index / SHAPES % 2 ? BF16 : F32, stored = !c->gpu && c->index / SHAPES / 2 % 2 ? (t == F32 ? BF16 : F32) : t;
+    DType t = c->index / SHAPES % 2 ? BF16 : F32,
+          stored = !c->gpu && c->index / SHAPES / 2 % 2 ? (t == F32 ? BF16 : F32) : t;
     a->stride = (int32_t)s[4], a->pad = (int32_t)(k > s[4] ? (k - s[4]) / 2 : 0);
     int64_t made = (rows - 1) * a->stride - 2 * a->pad + k;
     Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
-    check_label(c, "%s, weight %s, %lld rows of %lld to %lld channels, kernel %lld, stride %d, x %s y %s", dtype_name(t),
-                dtype_name(stored), (long long)rows, (long long)in, (long long)out, (long long)k, (int)a->stride,
-                check_layout_name(lx), check_layout_name(ly));
+    check_label(c, "%s, weight %s, %lld rows of %lld to %lld channels, kernel %lld, stride %d, x %s y %s",
+                dtype_name(t), dtype_name(stored), (long long)rows, (long long)in, (long long)out, (long long)k,
+                (int)a->stride, check_layout_name(lx), check_layout_name(ly));
     Buf *x = check_in(c, "x", &a->x, t, lx, SHAPE(rows, in)), *bias = NULL;
     Buf *w = check_weight(c, 0, stored, t, c->gpu || stored == t ? LAYOUT_DENSE : LAYOUT_UNALIGNED, SHAPE(in, out, k));
     if (check_below(c, 3)) bias = check_bias(c, 0, t, out), check_fill(c, bias, 0, 1), check_label(c, ", bias");
@@ -48,7 +51,8 @@ static void make_transpose(Case *c) {
         for (int64_t j = 0; j < k; j++) {
             if (at < j || (at - j) % a->stride || (at - j) / a->stride >= rows) continue;
             for (int64_t n = 0; n < in; n++, terms++) {
-                double p = (double)x->v[(at - j) / a->stride * in + n] * check_round((double)w->v[(n * out + o) * k + j], t);
+                double p =
+                    (double)x->v[(at - j) / a->stride * in + n] * check_round((double)w->v[(n * out + o) * k + j], t);
                 sum += p, size += fabs(p);
             }
         }
@@ -91,8 +95,8 @@ static void make_magnitude(Case *c) {
     const int64_t *s = shapes[c->index % SHAPES], n = s[1];
     DType t = c->index / SHAPES % 2 ? BF16 : F32;
     Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
-    check_label(c, "%s, %lld rows of %lld, x %s y %s", dtype_name(t), (long long)s[0], (long long)n, check_layout_name(lx),
-                check_layout_name(ly));
+    check_label(c, "%s, %lld rows of %lld, x %s y %s", dtype_name(t), (long long)s[0], (long long)n,
+                check_layout_name(lx), check_layout_name(ly));
     Buf *x = check_in(c, "x", &a->x, t, lx, SHAPE(s[0], 2 * n)), *y = check_out(c, "y", &a->y, t, ly, SHAPE(s[0], n));
     check_fill(c, x, 0, 2);
     if (c->index % 4 == 3) check_spoil(c, x);
@@ -106,14 +110,15 @@ static void make_magnitude(Case *c) {
 /* --- filters --- */
 
 /* A filter of n taps that sums to about 1 and is not symmetric. */
-static void fill_filter(Case *c, Buf *f) {
-    check_fill(c, f, 1 / (double)f->n, 0.5 / (double)f->n);
-}
+static void fill_filter(Case *c, Buf *f) { check_fill(c, f, 1 / (double)f->n, 0.5 / (double)f->n); }
 
-typedef struct Range { double low, want, high; } Range;
+typedef struct Range {
+    double low, want, high;
+} Range;
 
 /* Row t, channel o of x at `ratio` times its rate. */
-static Range raised(const Buf *x, const Buf *f, int64_t channels, int64_t ratio, int64_t pad, int64_t crop, int64_t t, int64_t o) {
+static Range raised(const Buf *x, const Buf *f, int64_t channels, int64_t ratio, int64_t pad, int64_t crop, int64_t t,
+                    int64_t o) {
     DType type = x->view.dtype;
     double sum = 0, size = 0;
     int64_t terms = 0;
@@ -128,17 +133,19 @@ static Range raised(const Buf *x, const Buf *f, int64_t channels, int64_t ratio,
 }
 
 static void make_fir_up(Case *c) {
-    static const int64_t shapes[][6] = { /* rows, channels, ratio, taps, pad, crop */
-        {1, 1, 2, 12, 5, 15}, {9, 2, 3, 43, 7, 42}, {40, 2, 3, 43, 7, 42}, {33, 7, 2, 12, 5, 15}, {5, 300, 2, 8, 3, 9}, {300, 1, 4, 24, 5, 30}};
+    static const int64_t shapes[][6] = {/* rows, channels, ratio, taps, pad, crop */
+                                        {1, 1, 2, 12, 5, 15},  {9, 2, 3, 43, 7, 42}, {40, 2, 3, 43, 7, 42},
+                                        {33, 7, 2, 12, 5, 15}, {5, 300, 2, 8, 3, 9}, {300, 1, 4, 24, 5, 30}};
     enum { SHAPES = 6 };
     ARGS(FirUp);
     const int64_t *s = shapes[c->index % SHAPES];
     DType t = c->index / SHAPES % 2 ? BF16 : F32;
     a->ratio = (int32_t)s[2], a->pad = (int32_t)s[4], a->crop = (int32_t)s[5];
     Layout lx = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE, ly = check_below(c, 2) ? LAYOUT_PADDED : LAYOUT_DENSE;
-    check_label(c, "%s, %lld rows of %lld, %lld times, %lld taps, x %s y %s", dtype_name(t), (long long)s[0], (long long)s[1],
-                (long long)s[2], (long long)s[3], check_layout_name(lx), check_layout_name(ly));
-    Buf *x = check_in(c, "x", &a->x, t, lx, SHAPE(s[0], s[1])), *f = check_in(c, "filter", &a->filter, t, LAYOUT_DENSE, SHAPE(s[3]));
+    check_label(c, "%s, %lld rows of %lld, %lld times, %lld taps, x %s y %s", dtype_name(t), (long long)s[0],
+                (long long)s[1], (long long)s[2], (long long)s[3], check_layout_name(lx), check_layout_name(ly));
+    Buf *x = check_in(c, "x", &a->x, t, lx, SHAPE(s[0], s[1])),
+        *f = check_in(c, "filter", &a->filter, t, LAYOUT_DENSE, SHAPE(s[3]));
     Buf *y = check_out(c, "y", &a->y, t, ly, SHAPE(s[2] * s[0], s[1]));
     check_fill(c, x, 0.3, 1);
     fill_filter(c, f);
@@ -184,8 +191,9 @@ static Range snaked(Range u, double alpha, double beta, DType t) {
 }
 
 static void make_snake(Case *c) {
-    static const int64_t shapes[][3] = { /* rows, channels, taps */
-        {1, 1, 12}, {2, 3, 12}, {9, 16, 12}, {70, 24, 12}, {129, 33, 12}, {64, 48, 12}, {65, 5, 8}, {5, 130, 24}, {33, 1, 4}, {3, 1030, 12}};
+    static const int64_t shapes[][3] = {/* rows, channels, taps */
+                                        {1, 1, 12},   {2, 3, 12}, {9, 16, 12},  {70, 24, 12}, {129, 33, 12},
+                                        {64, 48, 12}, {65, 5, 8}, {5, 130, 24}, {33, 1, 4},   {3, 1030, 12}};
     enum { SHAPES = 10 };
     ARGS(SnakeFiltered);
     const int64_t *s = shapes[c->index % SHAPES], rows = s[0], channels = s[1], taps = s[2], lead = taps / 2 - 1;
@@ -196,7 +204,8 @@ static void make_snake(Case *c) {
     Buf *x = check_in(c, "x", &a->x, t, lx, SHAPE(rows, channels));
     Buf *alpha = check_in(c, "alpha", &a->alpha, t, LAYOUT_DENSE, SHAPE(channels));
     Buf *beta = check_in(c, "beta", &a->beta, t, LAYOUT_DENSE, SHAPE(channels));
-    Buf *up = check_in(c, "up", &a->up, t, LAYOUT_DENSE, SHAPE(1, 1, taps)), *down = check_in(c, "down", &a->down, t, LAYOUT_DENSE, SHAPE(taps));
+    Buf *up = check_in(c, "up", &a->up, t, LAYOUT_DENSE, SHAPE(1, 1, taps)),
+        *down = check_in(c, "down", &a->down, t, LAYOUT_DENSE, SHAPE(taps));
     Buf *y = check_out(c, "y", &a->y, t, ly, SHAPE(rows, channels));
     check_fill(c, x, 0.2, 2);
     check_fill(c, alpha, 0, 0.4);
@@ -225,10 +234,7 @@ static void make_snake(Case *c) {
 }
 
 const CaseSet CHECK_WAVE[] = {
-    {OP_conv_transpose1d, 48, make_transpose},
-    {OP_mean3, 40, make_mean3},
-    {OP_fir_up, 24, make_fir_up},
-    {OP_snake_filtered, 40, make_snake},
-    {OP_magnitude, 40, make_magnitude},
+    {OP_conv_transpose1d, 48, make_transpose}, {OP_mean3, 40, make_mean3},         {OP_fir_up, 24, make_fir_up},
+    {OP_snake_filtered, 40, make_snake},       {OP_magnitude, 40, make_magnitude},
 };
 const int CHECK_WAVE_COUNT = sizeof CHECK_WAVE / sizeof *CHECK_WAVE;

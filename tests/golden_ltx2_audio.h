@@ -1,9 +1,9 @@
 /* golden_ltx2_audio.h - the sound side of LTX-2 on weights that this side and diffusers both draw
- * (scripts/dump_golden_ltx2_audio.py), its runs on the CPU table, and the comparison with tests/golden/ltx2_*.safetensors. Shared
- * state is golden.h's, drawing and the tap of stages golden_wan.h's.
+ * (scripts/dump_golden_ltx2_audio.py), its runs on the CPU table, and the comparison with
+ * tests/golden/ltx2_*.safetensors. Shared state is golden.h's, drawing and the tap of stages golden_wan.h's.
  *
- * Metrics, the limit of each being 1: f32, run through: max|a - b| / (1e-5 max|b|) over all samples; bf16, stage by stage:
- * |a - b| / (0.25 |b_f32 - b|) over a stage's samples, then the stage is given drawn values.
+ * Metrics, the limit of each being 1: f32, run through: max|a - b| / (1e-5 max|b|) over all samples; bf16, stage by
+ * stage: |a - b| / (0.25 |b_f32 - b|) over a stage's samples, then the stage is given drawn values.
  * Easy to get wrong: stages are compared by their order, which must be the script's. */
 #ifndef GOLDEN_LTX2_AUDIO_H
 #define GOLDEN_LTX2_AUDIO_H
@@ -30,15 +30,22 @@ static inline bool audio_ends(const char *name, const char *end) {
 static inline void audio_drawn(const char *name, int64_t n, int64_t rows, float *out) {
     const int64_t each = n / rows, fan = strstr(name, "upsamplers") ? 2 * rows : each;
     const double gain = strstr(name, "conv_out") ? 0.25 : strstr(name, "resnets") ? 0.6 : 1.0;
-    const float scale = (float)(gain / pow((double)fan, 0.5)), taps = (float)(1.0 / (double)n), mel = (float)(1.0 / (double)each);
+    const float scale = (float)(gain / pow((double)fan, 0.5)), taps = (float)(1.0 / (double)n),
+                mel = (float)(1.0 / (double)each);
     wan_normal(name, n, out);
     for (int64_t i = 0; i < n; i++) {
-        if (audio_ends(name, "alpha") || audio_ends(name, "beta")) out[i] *= 0.3f;
-        else if (audio_ends(name, ".bias") || !strcmp(name, "latents_mean")) out[i] *= 0.2f;
-        else if (!strcmp(name, "latents_std")) out[i] = 1.0f + out[i] * 0.3f;
-        else if (audio_ends(name, "mel_basis")) out[i] = fabsf(out[i]) * mel;
-        else if (audio_ends(name, ".filter")) out[i] = (1.0f + out[i] * 0.6f) * taps;
-        else out[i] *= scale;
+        if (audio_ends(name, "alpha") || audio_ends(name, "beta"))
+            out[i] *= 0.3f;
+        else if (audio_ends(name, ".bias") || !strcmp(name, "latents_mean"))
+            out[i] *= 0.2f;
+        else if (!strcmp(name, "latents_std"))
+            out[i] = 1.0f + out[i] * 0.3f;
+        else if (audio_ends(name, "mel_basis"))
+            out[i] = fabsf(out[i]) * mel;
+        else if (audio_ends(name, ".filter"))
+            out[i] = (1.0f + out[i] * 0.6f) * taps;
+        else
+            out[i] *= scale;
     }
 }
 
@@ -196,7 +203,8 @@ static inline Status audio_bf16(Golden *g, const AudioParts *p) {
     Status s = audio_run(g, p, p->part == AUDIO_VAE ? AUDIO_LATENT : AUDIO_ROWS, &t);
     g->x.tap = NULL;
     if (s == OK && p->part == AUDIO_BWE) s = wan_see(&tap.base, &g->x, "sound", t);
-    if (s == OK && tap.row != golden_find(g, "room").shape[0]) s = fail(&g->error, ERR_MODEL, "%d stages only", tap.row);
+    if (s == OK && tap.row != golden_find(g, "room").shape[0])
+        s = fail(&g->error, ERR_MODEL, "%d stages only", tap.row);
     arena_reset(&g->work, mark);
     return s;
 }

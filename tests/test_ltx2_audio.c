@@ -1,5 +1,5 @@
-/* test_ltx2_audio.c - the sound side of LTX-2: names and sizes of the published checkpoints, whole runs against diffusers in f32,
- * every stage in bf16, lengths, refusals, the memory plan.
+/* test_ltx2_audio.c - the sound side of LTX-2: names and sizes of the published checkpoints, whole runs against
+ * diffusers in f32, every stage in bf16, lengths, refusals, the memory plan.
  *
  * GOLDEN_VERBOSE=1 prints how near everything is. Run from the repository root. */
 #include "expect.h"
@@ -13,7 +13,8 @@ static void report(const Golden *g, const char *part, const char *what) {
     for (int i = 0; i < g->stages; i++) {
         bool good = g->stage[i].metric <= 1;
         expect_at(good, g->stage[i].name, part, 0);
-        if (!good || getenv("GOLDEN_VERBOSE")) printf("%-11s %-4s %-22s %.3g\n", part, what, g->stage[i].name, g->stage[i].metric);
+        if (!good || getenv("GOLDEN_VERBOSE"))
+            printf("%-11s %-4s %-22s %.3g\n", part, what, g->stage[i].name, g->stage[i].metric);
     }
 }
 

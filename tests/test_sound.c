@@ -1,8 +1,8 @@
-/* test_sound.c - sound beside a clip: WAV files to the byte, tracks in MP4 and Matroska read back (exact where nothing may be lost,
- * within a bound elsewhere), lengths that are the video's, the sound beside a clip of frames, and what must be refused or must leave
- * no file. What ffprobe and ffmpeg say of the same files is test_sound.sh's: `test_sound make [FILE]` writes them, or one, into the folder it is in, and of each the sound
- * alone, FILE.wav of floats.
- * Without libav the parts that need it are skipped by name. */
+/* test_sound.c - sound beside a clip: WAV files to the byte, tracks in MP4 and Matroska read back (exact where nothing
+ * may be lost, within a bound elsewhere), lengths that are the video's, the sound beside a clip of frames, and what
+ * must be refused or must leave no file. What ffprobe and ffmpeg say of the same files is test_sound.sh's: `test_sound
+ * make [FILE]` writes them, or one, into the folder it is in, and of each the sound alone, FILE.wav of floats. Without
+ * libav the parts that need it are skipped by name. */
 #include "core/file.h"
 #include "expect.h"
 #include "media/av_read.h"
@@ -34,7 +34,8 @@ static uint8_t *pictures(void) {
 static void wav(void) {
     float v[] = {0, 1, -1, 0.5f, 2, -3, 1.5f / 32767, 0.5f / 32767, NAN, -0.25f};
     static const int16_t want[] = {0, 32767, -32767, 16384, 32767, -32767, 2, 0, 0, -8192};
-    static const unsigned char head[] = "RIFF\x38\0\0\0WAVEfmt \x10\0\0\0\x01\0\x02\0\xc0\x5d\0\0\0\x77\x01\0\x04\0\x10\0data\x14\0\0\0";
+    static const unsigned char head[] =
+        "RIFF\x38\0\0\0WAVEfmt \x10\0\0\0\x01\0\x02\0\xc0\x5d\0\0\0\x77\x01\0\x04\0\x10\0data\x14\0\0\0";
     Sound s = {v, 5, 24000, 2};
     unsigned char *bytes;
     size_t size;
@@ -88,21 +89,26 @@ static void judge(const Case *c, const Sound *want, int64_t length) {
     double signal = 0, noise = 0;
     bool bits = true, aac = !strncmp(c->codec, "aac", 3);
     expect_ok(av_sound_info(c->file, &info, &e), &e);
-    expect_at(!strcmp(info.codec, c->codec) && info.rate == c->rate && info.channels == c->channels, c->file, info.codec, info.rate);
+    expect_at(!strcmp(info.codec, c->codec) && info.rate == c->rate && info.channels == c->channels, c->file,
+              info.codec, info.rate);
     expect_at(!aac || llabs(info.told - length) <= 1, c->file, "the length that is told", (int)info.told);
-    expect_at(!aac || (info.bits > 16000 * c->channels && info.bits < 110000 * c->channels), c->file, "bits a second", (int)info.bits);
+    expect_at(!aac || (info.bits > 16000 * c->channels && info.bits < 110000 * c->channels), c->file, "bits a second",
+              (int)info.bits);
     expect_ok(av_sound_read(c->file, &got, &e), &e);
-    expect_at(got.rate == c->rate && got.channels == c->channels && got.count >= length && got.count < length + (aac ? 1024 : 1),
+    expect_at(got.rate == c->rate && got.channels == c->channels && got.count >= length &&
+                  got.count < length + (aac ? 1024 : 1),
               c->file, "samples", (int)got.count);
     for (int64_t i = 0; i < length * c->channels && i < got.count * c->channels; i++) {
         float v = i < want->count * c->channels ? want->samples[i] : 0;
         bits = bits && !memcmp(&v, &got.samples[i], 4);
-        signal += (double)v * (double)v, noise += ((double)v - (double)got.samples[i]) * ((double)v - (double)got.samples[i]);
+        signal += (double)v * (double)v,
+            noise += ((double)v - (double)got.samples[i]) * ((double)v - (double)got.samples[i]);
     }
     double snr = noise > 0 ? 10 * log10(signal / noise) : INFINITY;
     expect_at(isinf(c->snr) ? bits : snr >= c->snr, c->file, "SNR", (int)snr);
-    if (getenv("GOLDEN_VERBOSE")) printf("%-10s SNR %.1f, %lld samples for %lld, %lld b/s\n", c->file, snr, (long long)got.count,
-                                         (long long)length, (long long)info.bits);
+    if (getenv("GOLDEN_VERBOSE"))
+        printf("%-10s SNR %.1f, %lld samples for %lld, %lld b/s\n", c->file, snr, (long long)got.count,
+               (long long)length, (long long)info.bits);
     sound_free(&got);
 }
 
@@ -133,8 +139,10 @@ static void refused(void) {
     Error e;
     expect_status(mp4_check(&clip, &(Mp4Options){.crf = -1, .sound = MP4_AAC, .matroska = true}, &e), ERR_USAGE,
                   "sound: aac is written to .mp4 files", &e);
-    expect_status(mp4_check(&clip, &(Mp4Options){.crf = -1, .sound = MP4_PCM}, &e), ERR_USAGE, "sound: pcm is written to .mkv files", &e);
-    Mp4Options plain = mp4_resolved((Mp4Options){.crf = -1}), mkv = mp4_resolved((Mp4Options){.crf = -1, .matroska = true});
+    expect_status(mp4_check(&clip, &(Mp4Options){.crf = -1, .sound = MP4_PCM}, &e), ERR_USAGE,
+                  "sound: pcm is written to .mkv files", &e);
+    Mp4Options plain = mp4_resolved((Mp4Options){.crf = -1}),
+               mkv = mp4_resolved((Mp4Options){.crf = -1, .matroska = true});
     Mp4Options lossy = mp4_resolved((Mp4Options){.crf = -1, .codec = MP4_H264, .matroska = true});
     expect(plain.sound == MP4_AAC && mkv.sound == MP4_PCM && lossy.sound == MP4_FLAC);
     if (!av_read_available()) {
@@ -149,7 +157,8 @@ static void refused(void) {
     clip.sound.rate = 24000;
     for (int i = 0; i < 2; i++) { /* a sample that is no number: no file */
         clip.sound.samples[30001] = i ? INFINITY : NAN;
-        expect_status(mp4_write("nan.mkv", &clip, &lossy, true, &e), i ? OK : ERR_NAN, i ? "" : "sample 15000 is no number", &e);
+        expect_status(mp4_write("nan.mkv", &clip, &lossy, true, &e), i ? OK : ERR_NAN,
+                      i ? "" : "sample 15000 is no number", &e);
         expect((access("nan.mkv", F_OK) == 0) == (i == 1));
     }
     clip.sound.samples[30001] = NAN;
@@ -175,7 +184,8 @@ static void frames(void) {
     named("_%d.png", "sound.wav");
     uint8_t *rgb = pictures();
     Job job = {.prompt = "x", .width = SIDE, .height = SIDE, .frames = 3, .fps = {24, 1}};
-    Media media = {.rgb = rgb, .width = SIDE, .height = SIDE, .frames = 3, .fps = {24, 1}, .sound = tones(24000, 2, 3000)};
+    Media media = {
+        .rgb = rgb, .width = SIDE, .height = SIDE, .frames = 3, .fps = {24, 1}, .sound = tones(24000, 2, 3000)};
     OutputOptions o = {.crf = -1, .sound = {.rate = 24000, .channels = 2}};
     Meta meta = {.job = &job, .title = "t", .device = "cpu", .dtype = F32, .clip = true};
     char *path[] = {"s-%d.png"};
@@ -188,7 +198,8 @@ static void frames(void) {
     expect_ok(file_read("s.wav", &bytes, &size, &e), &e);
     expect(size == 58 + 3000 * 8 && !memcmp(bytes + 58, media.sound.samples, 3000 * 8) && access("s-3.png", F_OK) == 0);
     free(bytes);
-    expect_status(output_check(path[0], NAMES_FRAMES, true, "t", &job, &o, &e), ERR_USAGE, "s.wav: exists; give -y", &e);
+    expect_status(output_check(path[0], NAMES_FRAMES, true, "t", &job, &o, &e), ERR_USAGE, "s.wav: exists; give -y",
+                  &e);
     /* half a clip is none: the second frame's name is a folder's */
     char *other[] = {"u%d.png"};
     names.path = other;
@@ -252,8 +263,10 @@ int main(int argc, char **argv) {
     refused();
     frames();
     described();
-    if (av_read_available()) tracks();
-    else printf("skipped: tracks: this ditto was built without libav\n");
+    if (av_read_available())
+        tracks();
+    else
+        printf("skipped: tracks: this ditto was built without libav\n");
     expect_cleanup(folder);
     return expect_done();
 }

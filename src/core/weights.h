@@ -91,7 +91,8 @@ void bind_conv(Bind *b, Weight *w, int64_t out, int64_t in, int64_t k, const cha
 /* convolution over frames NAME.weight [out,in,kt,k,k] -> [out,kt,k,k,in], NAME.bias [out]. */
 void bind_conv3d(Bind *b, Weight *w, int64_t out, int64_t in, int64_t kt, int64_t k, const char *format, ...)
     __attribute__((format(printf, 7, 8)));
-/* convolution along a line NAME.weight [out,in,k] -> [out,k,1,in], and when bias NAME.bias [out]; transposed: [in,out,k] as it is. */
+/* convolution along a line NAME.weight [out,in,k] -> [out,k,1,in], and when bias NAME.bias [out]; transposed: [in,out,k] as it
+ * is. */
 void bind_conv1d(Bind *b, Weight *w, int64_t out, int64_t in, int64_t k, bool bias, const char *format, ...)
     __attribute__((format(printf, 7, 8)));
 void bind_conv_transpose1d(Bind *b, Weight *w, int64_t out, int64_t in, int64_t k, const char *format, ...)
@@ -119,8 +120,8 @@ int weights_count(const WeightFiles *f);
 void weights_at(const WeightFiles *f, int i, const char **name, Tensor *t, const char **file);
 /* NULL-safe lookup; false when there is no such tensor. Tensor ranks above TENSOR_MAX_RANK never match. */
 bool weights_find(const WeightFiles *f, const char *name, Tensor *t);
-/* Without extents of 1, a matrix down to two dimensions, and with its rows: a BIND_SQUEEZE tensor may come with or without them, and its
- * row may state either. */
+/* Without extents of 1, a matrix down to two dimensions, and with its rows: a BIND_SQUEEZE tensor may come with or without
+ * them, and its row may state either. */
 Tensor weights_squeezed(Tensor t, BindTarget target);
 const struct SafetensorsEntry *weights_entry(const WeightFiles *f, int i);
 

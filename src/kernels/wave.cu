@@ -1,9 +1,9 @@
 /* wave.cu - CUDA reference of the ops of wave.h, and the kernel behind conv_transpose1d's product.
  *
- * A block of a filtered snake makes the rows at the double rate that its tile of y sees in shared memory, a thread a channel of
- * every few rows, then filters them: neither rate's signal is written out.
- * Easy to get wrong: tiles overlap at the double rate, and the rows that two of them make must be the same; the maths functions are
- * the exact ones (PyTorch's), never the fast ones. */
+ * A block of a filtered snake makes the rows at the double rate that its tile of y sees in shared memory, a thread a
+ * channel of every few rows, then filters them: neither rate's signal is written out.
+ * Easy to get wrong: tiles overlap at the double rate, and the rows that two of them make must be the same; the maths
+ * functions are the exact ones (PyTorch's), never the fast ones. */
 #include "kernels/cuda_rows.cuh"
 #include "kernels/registry.h"
 #include "kernels/wave_check.h"
@@ -43,7 +43,8 @@ Status magnitude(Exec *x, const void *args) {
     const Magnitude *a = (const Magnitude *)args;
     TRY(wave_check_magnitude(x, a));
     int64_t n = a->y.shape[1];
-    return rows::map<MagnitudeF>(x, "magnitude", a->y, tensor_slice(a->x, 1, 0, n), tensor_slice(a->x, 1, n, n), Tensor{});
+    return rows::map<MagnitudeF>(x, "magnitude", a->y, tensor_slice(a->x, 1, 0, n), tensor_slice(a->x, 1, n, n),
+                                 Tensor{});
 }
 
 /* --- filters --- */
@@ -82,8 +83,8 @@ template <typename T> Up<T> up_of(const Tensor &x, const Tensor &filter, int rat
 template <typename T> Status fir_up_typed(Exec *x, const FirUp *a) {
     int64_t count = a->y.shape[0] * a->y.shape[1];
     k_fir_up<T><<<blocks_of(count), THREADS, 0, x->cuda->stream>>>((T *)a->y.data, a->y.stride[0],
-                                                                   up_of<T>(a->x, a->filter, a->ratio, a->pad, a->crop), count,
-                                                                   (int)a->y.shape[1]);
+                                                                   up_of<T>(a->x, a->filter, a->ratio, a->pad, a->crop),
+                                                                   count, (int)a->y.shape[1]);
     return cuda_launched(x, "fir_up");
 }
 
@@ -97,8 +98,8 @@ Status fir_up(Exec *x, const void *args) {
 
 /* blockDim: channels of a tile, rows at a time; both powers of two. s [2 TILE + taps][blockDim.x]. */
 template <typename T>
-__global__ void __launch_bounds__(THREADS) k_snake_filtered(T *y, int64_t y_stride, Up<T> u, const T *alpha, const T *beta,
-                                                            const T *down, int channels) {
+__global__ void __launch_bounds__(THREADS)
+    k_snake_filtered(T *y, int64_t y_stride, Up<T> u, const T *alpha, const T *beta, const T *down, int channels) {
     extern __shared__ float s[];
     const int channel = (int)(blockIdx.y * blockDim.x + threadIdx.x), width = (int)blockDim.x, lead = u.taps / 2 - 1;
     const int64_t t0 = (int64_t)blockIdx.x * TILE, left = u.rows - t0, n = left < TILE ? left : TILE, all = 2 * u.rows;
@@ -130,8 +131,8 @@ template <typename T> Status snake_typed(Exec *x, const SnakeFiltered *a) {
     dim3 grid((unsigned)((a->x.shape[0] + TILE - 1) / TILE), (unsigned)((channels + width - 1) / width));
     size_t shared = (size_t)(2 * TILE + taps) * (size_t)width * sizeof(float);
     k_snake_filtered<T><<<grid, threads, shared, x->cuda->stream>>>(
-        (T *)a->y.data, a->y.stride[0], up_of<T>(a->x, a->up, 2, pad, 2 * pad + (taps - 2) / 2), (const T *)a->alpha.data,
-        (const T *)a->beta.data, (const T *)a->down.data, channels);
+        (T *)a->y.data, a->y.stride[0], up_of<T>(a->x, a->up, 2, pad, 2 * pad + (taps - 2) / 2),
+        (const T *)a->alpha.data, (const T *)a->beta.data, (const T *)a->down.data, channels);
     return cuda_launched(x, "snake_filtered");
 }
 
@@ -171,8 +172,8 @@ extern "C" Status wave_pieces_collect(Exec *x, const ConvTranspose1d *a, const f
     const void *bias = a->w->bias.rank ? a->w->bias.data : NULL;
     cudaStream_t stream = x->cuda->stream;
     if (a->y.dtype == BF16)
-        k_collect<__nv_bfloat16><<<blocks_of(c.count), THREADS, 0, stream>>>((__nv_bfloat16 *)a->y.data,
-                                                                             (const __nv_bfloat16 *)bias, c);
+        k_collect<__nv_bfloat16>
+            <<<blocks_of(c.count), THREADS, 0, stream>>>((__nv_bfloat16 *)a->y.data, (const __nv_bfloat16 *)bias, c);
     else
         k_collect<float><<<blocks_of(c.count), THREADS, 0, stream>>>((float *)a->y.data, (const float *)bias, c);
     return cuda_launched(x, "conv_transpose1d");

@@ -2,24 +2,26 @@
 #include "kernels/wave_check.h"
 
 static Status want_signal(Exec *x, OpId op, const char *arg, Tensor t, DType dtype) {
-    if (t.rank == 2 && t.dtype == dtype && (dtype == F32 || dtype == BF16) && t.shape[0] > 0 && t.shape[1] > 0 && t.stride[1] == 1)
+    if (t.rank == 2 && t.dtype == dtype && (dtype == F32 || dtype == BF16) && t.shape[0] > 0 && t.shape[1] > 0 &&
+        t.stride[1] == 1)
         return OK;
     char shape[64];
-    return fail(x->error, ERR_MODEL, "%s: %s is %s %s, expected a signal [time, channels] of F32 or BF16, as the other arguments",
+    return fail(x->error, ERR_MODEL,
+                "%s: %s is %s %s, expected a signal [time, channels] of F32 or BF16, as the other arguments",
                 ops_info(op)->name, arg, dtype_name(t.dtype), tensor_shape_text(t, shape, sizeof shape));
 }
 
 static Status want_vector(Exec *x, OpId op, const char *arg, Tensor t, DType dtype, int64_t least, int64_t most) {
     int64_t n = tensor_numel(t);
     if (t.dtype == dtype && tensor_contiguous(t) && n >= least && n <= most) return OK;
-    return fail(x->error, ERR_MODEL, "%s: %s has %lld elements of %s, expected %lld to %lld of %s", ops_info(op)->name, arg,
-                (long long)n, dtype_name(t.dtype), (long long)least, (long long)most, dtype_name(dtype));
+    return fail(x->error, ERR_MODEL, "%s: %s has %lld elements of %s, expected %lld to %lld of %s", ops_info(op)->name,
+                arg, (long long)n, dtype_name(t.dtype), (long long)least, (long long)most, dtype_name(dtype));
 }
 
 static Status want_size(Exec *x, OpId op, Tensor t, int64_t rows, int64_t channels) {
     if (t.shape[0] == rows && t.shape[1] == channels) return OK;
-    return fail(x->error, ERR_MODEL, "%s: y is [%lld, %lld], expected [%lld, %lld]", ops_info(op)->name, (long long)t.shape[0],
-                (long long)t.shape[1], (long long)rows, (long long)channels);
+    return fail(x->error, ERR_MODEL, "%s: y is [%lld, %lld], expected [%lld, %lld]", ops_info(op)->name,
+                (long long)t.shape[0], (long long)t.shape[1], (long long)rows, (long long)channels);
 }
 
 Status wave_check_transpose(Exec *x, const ConvTranspose1d *a) {
@@ -28,21 +30,23 @@ Status wave_check_transpose(Exec *x, const ConvTranspose1d *a) {
     TRY(want_signal(x, OP_conv_transpose1d, "x", a->x, a->y.dtype));
     TRY(want_signal(x, OP_conv_transpose1d, "y", a->y, a->x.dtype));
     if (w.rank != 3 || !tensor_contiguous(w) || w.shape[0] != a->x.shape[1] || a->w->scale.rank || a->w->lora)
-        return fail(x->error, ERR_MODEL, "%s: conv_transpose1d takes a plain contiguous weight [%lld, out, k] only", name,
-                    (long long)a->x.shape[1]);
+        return fail(x->error, ERR_MODEL, "%s: conv_transpose1d takes a plain contiguous weight [%lld, out, k] only",
+                    name, (long long)a->x.shape[1]);
     if (a->w->bias.rank && (tensor_numel(a->w->bias) != w.shape[1] || !tensor_contiguous(a->w->bias)))
-        return fail(x->error, ERR_MODEL, "%s: bias has %lld elements, want %lld", name, (long long)tensor_numel(a->w->bias),
-                    (long long)w.shape[1]);
+        return fail(x->error, ERR_MODEL, "%s: bias has %lld elements, want %lld", name,
+                    (long long)tensor_numel(a->w->bias), (long long)w.shape[1]);
     if (a->stride < 1 || a->pad < 0 || 2 * a->pad >= w.shape[2])
         return fail(x->error, ERR_MODEL, "%s: conv_transpose1d with stride %d, padding %d of a kernel of %lld", name,
                     (int)a->stride, (int)a->pad, (long long)w.shape[2]);
-    return want_size(x, OP_conv_transpose1d, a->y, (a->x.shape[0] - 1) * a->stride - 2 * a->pad + w.shape[2], w.shape[1]);
+    return want_size(x, OP_conv_transpose1d, a->y, (a->x.shape[0] - 1) * a->stride - 2 * a->pad + w.shape[2],
+                     w.shape[1]);
 }
 
 Status wave_check_mean3(Exec *x, const Mean3 *a) {
     const Tensor *t = &a->y;
     for (int i = 0; i < 4; i++) {
-        bool good = t[i].rank && tensor_same_shape(t[i], a->y) && t[i].dtype == a->y.dtype && (t->dtype == F32 || t->dtype == BF16);
+        bool good = t[i].rank && tensor_same_shape(t[i], a->y) && t[i].dtype == a->y.dtype &&
+                    (t->dtype == F32 || t->dtype == BF16);
         if (!good) return fail(x->error, ERR_MODEL, "mean3: a, b and c must be F32 or BF16 tensors like y");
     }
     return OK;
@@ -66,7 +70,9 @@ Status wave_check_snake(Exec *x, const SnakeFiltered *a) {
     TRY(want_vector(x, OP_snake_filtered, "beta", a->beta, t, c, c));
     TRY(want_vector(x, OP_snake_filtered, "up", a->up, t, 2, WAVE_TAPS));
     TRY(want_vector(x, OP_snake_filtered, "down", a->down, t, taps, taps));
-    if (taps % 2) return fail(x->error, ERR_MODEL, "snake_filtered: filters of %lld taps, expected an even number", (long long)taps);
+    if (taps % 2)
+        return fail(x->error, ERR_MODEL, "snake_filtered: filters of %lld taps, expected an even number",
+                    (long long)taps);
     return want_size(x, OP_snake_filtered, a->y, a->x.shape[0], c);
 }
 

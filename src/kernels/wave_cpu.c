@@ -1,8 +1,9 @@
 /* wave_cpu.c - the meaning of the ops of wave.h, but for the transposed convolution (wave_transpose_cpu.c).
  *
- * A thread takes some rows of the result; of a filtered snake it first makes the rows at the double rate that these rows see, in
- * its own scratch, each a plain loop over channels.
- * Easy to get wrong: neighbouring threads make the rows between them both, so those must not depend on who makes them. */
+ * A thread takes some rows of the result; of a filtered snake it first makes the rows at the double rate that these
+ * rows see, in its own scratch, each a plain loop over channels.
+ * Easy to get wrong: neighbouring threads make the rows between them both, so those must not depend on who makes them.
+ * */
 #include "kernels/exp_cpu.h"
 #include "kernels/gemm_cpu.h"
 #include "kernels/registry.h"
@@ -112,8 +113,8 @@ typedef struct Snakes {
     const SnakeFiltered *a;
     Up up;
     Filter down;
-    const uint16_t *sine; /* the table; NULL: in f32 */
-    float *by, *inverse;  /* [C]: exp(alpha), 1 / (exp(beta) + 1e-9) */
+    const uint16_t *sine;         /* the table; NULL: in f32 */
+    float *by, *inverse;          /* [C]: exp(alpha), 1 / (exp(beta) + 1e-9) */
     int64_t rows, channels, lead; /* of s; lead: taps before 2 t */
 } Snakes;
 
@@ -200,14 +201,24 @@ static Status snake_filtered(Exec *x, const void *args) {
     char *scratch = arena_push(x->scratch, r.total);
     if (!scratch) return fail(x->error, ERR_MEMORY, "snake_filtered: no scratch of %zu bytes", r.total);
     const int64_t taps = tensor_numel(a->up), rows = a->x.shape[0];
-    Snakes k = {.a = a, .down = filter_of(&a->down), .rows = 2 * rows, .channels = a->x.shape[1], .lead = taps / 2 - 1,
+    Snakes k = {.a = a,
+                .down = filter_of(&a->down),
+                .rows = 2 * rows,
+                .channels = a->x.shape[1],
+                .lead = taps / 2 - 1,
                 .sine = a->x.dtype == BF16 ? x->unary->table[UNARY_SIN] : NULL,
-                .by = (float *)(void *)(scratch + r.by), .inverse = (float *)(void *)(scratch + r.inverse)};
-    k.up = (Up){.x = &a->x, .filter = filter_of(&a->up), .ratio = 2, .pad = taps / 2 - 1, .crop = 2 * (taps / 2 - 1) + (taps - 2) / 2};
+                .by = (float *)(void *)(scratch + r.by),
+                .inverse = (float *)(void *)(scratch + r.inverse)};
+    k.up = (Up){.x = &a->x,
+                .filter = filter_of(&a->up),
+                .ratio = 2,
+                .pad = taps / 2 - 1,
+                .crop = 2 * (taps / 2 - 1) + (taps - 2) / 2};
     constants(x, &k);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(r.threads)
     for (int64_t t = 0; t < rows; t += TILE)
-        snake_tile(&k, t, gemm_min(rows - t, TILE), (float *)(void *)(scratch + r.rows + r.per_thread * (size_t)gemm_thread()));
+        snake_tile(&k, t, gemm_min(rows - t, TILE),
+                   (float *)(void *)(scratch + r.rows + r.per_thread * (size_t)gemm_thread()));
     return OK;
 }
 

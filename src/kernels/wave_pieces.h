@@ -1,4 +1,5 @@
-/* wave_pieces.h - our own kernel behind the product of conv_transpose1d on CUDA. Not an op: arguments are trusted, the op checks. */
+/* wave_pieces.h - our own kernel behind the product of conv_transpose1d on CUDA. Not an op: arguments are trusted, the
+ * op checks. */
 #ifndef KERNELS_WAVE_PIECES_H
 #define KERNELS_WAVE_PIECES_H
 

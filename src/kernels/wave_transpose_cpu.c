@@ -1,8 +1,9 @@
-/* wave_transpose_cpu.c - the meaning of conv_transpose1d (wave.h): a product of rows of x with the weight as it lies in the file,
- * [N, C k], then each value of y collects the few products that fall on it.
+/* wave_transpose_cpu.c - the meaning of conv_transpose1d (wave.h): a product of rows of x with the weight as it lies in
+ * the file, [N, C k], then each value of y collects the few products that fall on it.
  *
  * A unit of work is some rows of y and some channels; its thread multiplies the rows of x that these see.
- * Easy to get wrong: units must not depend on the number of threads, and a row of x that two units see is multiplied by both. */
+ * Easy to get wrong: units must not depend on the number of threads, and a row of x that two units see is multiplied by
+ * both. */
 #include "kernels/gemm_cpu.h"
 #include "kernels/registry.h"
 #include "kernels/wave_check.h"
@@ -33,8 +34,8 @@ static Plan plan(const ConvTranspose1d *a) {
 }
 
 /* y of one row and channel from products of rows [first, first + count) of x; column: of the channel's first tap. */
-static float collected(const Plan *p, const ConvTranspose1d *a, const float *product, int64_t pitch, int64_t first, int64_t count,
-                       int64_t t, int64_t column) {
+static float collected(const Plan *p, const ConvTranspose1d *a, const float *product, int64_t pitch, int64_t first,
+                       int64_t count, int64_t t, int64_t column) {
     const int64_t at = t + a->pad;
     float sum = 0;
     for (int64_t j = at % a->stride; j < p->k; j += a->stride) {
@@ -44,16 +45,16 @@ static float collected(const Plan *p, const ConvTranspose1d *a, const float *pro
     return sum;
 }
 
-static void unit(const Plan *p, const ConvTranspose1d *a, const float *weights, const float *bias, int64_t t0, int64_t c0,
-                 char *scratch) {
+static void unit(const Plan *p, const ConvTranspose1d *a, const float *weights, const float *bias, int64_t t0,
+                 int64_t c0, char *scratch) {
     float *rows = (float *)(void *)(scratch + p->x), *product = (float *)(void *)(scratch + p->product);
     const int64_t n = gemm_min(p->rows, a->y.shape[0] - t0), channels = gemm_min(p->channels, p->out - c0);
     const int64_t pitch = channels * p->k, low = t0 + a->pad - p->k + 1;
     const int64_t first = gemm_max(low <= 0 ? 0 : gemm_ceil(low, a->stride), 0);
     const int64_t last = gemm_min((t0 + n - 1 + a->pad) / a->stride, a->x.shape[0] - 1), count = last - first + 1;
-    for (int64_t i = 0; i < count; i++) gemm_widen(rows + i * p->in, gemm_row(&a->x, first + i), a->x.dtype, F32, p->in);
-    if (count > 0)
-        gemm_nn(count, pitch, p->in, 1, rows, p->in, weights + c0 * p->k, p->out * p->k, 0, product, pitch);
+    for (int64_t i = 0; i < count; i++)
+        gemm_widen(rows + i * p->in, gemm_row(&a->x, first + i), a->x.dtype, F32, p->in);
+    if (count > 0) gemm_nn(count, pitch, p->in, 1, rows, p->in, weights + c0 * p->k, p->out * p->k, 0, product, pitch);
     for (int64_t t = t0; t < t0 + n; t++) {
         char *to = (char *)gemm_row(&a->y, t) + (size_t)c0 * dtype_size(a->y.dtype);
         for (int64_t c = 0; c < channels; c++) {
@@ -74,7 +75,8 @@ static Status conv_transpose1d(Exec *x, const void *args) {
     const Weight *w = a->w;
     TRY(wave_check_transpose(x, a));
     if (!gemm_storage(w->w.dtype) || (w->bias.rank && !gemm_storage(w->bias.dtype)))
-        return fail(x->error, ERR_MODEL, "%s: conv_transpose1d takes F32, BF16 or F16 weights", w->name ? w->name : "weight");
+        return fail(x->error, ERR_MODEL, "%s: conv_transpose1d takes F32, BF16 or F16 weights",
+                    w->name ? w->name : "weight");
     const Plan p = plan(a);
     char *scratch = arena_push(x->scratch, p.total);
     if (!scratch) return fail(x->error, ERR_MEMORY, "conv_transpose1d: no scratch of %zu bytes", p.total);
@@ -82,7 +84,8 @@ static Status conv_transpose1d(Exec *x, const void *args) {
     const int64_t row = p.out * p.k;
 #pragma omp parallel for schedule(static) num_threads(p.threads)
     for (int64_t i = 0; i < p.in; i++)
-        gemm_widen(wide + i * row, (const char *)w->w.data + (size_t)(i * row) * dtype_size(w->w.dtype), w->w.dtype, w->round, row);
+        gemm_widen(wide + i * row, (const char *)w->w.data + (size_t)(i * row) * dtype_size(w->w.dtype), w->w.dtype,
+                   w->round, row);
     if (w->bias.rank) gemm_widen(bias, w->bias.data, w->bias.dtype, w->round, p.out);
     const int64_t parts = gemm_ceil(p.out, p.channels), units = gemm_ceil(a->y.shape[0], p.rows) * parts;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(p.threads)

@@ -15,8 +15,9 @@ typedef struct Kind {
     enum AVSampleFormat format;
 } Kind;
 
-static const Kind KINDS[MP4_SOUNDS] = {
-    [MP4_AAC] = {"aac", AV_SAMPLE_FMT_FLTP}, [MP4_FLAC] = {"flac", AV_SAMPLE_FMT_S32}, [MP4_PCM] = {"pcm_f32le", AV_SAMPLE_FMT_FLT}};
+static const Kind KINDS[MP4_SOUNDS] = {[MP4_AAC] = {"aac", AV_SAMPLE_FMT_FLTP},
+                                       [MP4_FLAC] = {"flac", AV_SAMPLE_FMT_S32},
+                                       [MP4_PCM] = {"pcm_f32le", AV_SAMPLE_FMT_FLT}};
 
 static Status track_fail(const AvTrack *t, const char *what, int code, Error *e) {
     char text[AV_ERROR_MAX_STRING_SIZE] = "";
@@ -53,8 +54,8 @@ Status av_track_check(const AvLibs *av, Mp4Sound kind, const Sound *sound, Error
     const AVCodec *codec;
     AvTrack t = {.av = av, .encoder = KINDS[kind].encoder, .sound = sound};
     if (sound->rate < 8000 || sound->rate > 96000 || sound->channels < 1 || sound->channels > 2)
-        return fail(e, ERR_USAGE, "sound: %d Hz and %d channels cannot be written; expected 8000 to 96000, and 1 or 2", sound->rate,
-                    sound->channels);
+        return fail(e, ERR_USAGE, "sound: %d Hz and %d channels cannot be written; expected 8000 to 96000, and 1 or 2",
+                    sound->rate, sound->channels);
     TRY(find(av, kind, &codec, e));
     Status s = open_codec(&t, kind, codec, e);
     av->avcodec_free_context_(&t.codec);
@@ -73,8 +74,8 @@ static Status open_frame(AvTrack *t, Error *e) {
     return code < 0 ? track_fail(t, "frame", code, e) : OK;
 }
 
-Status av_track_open(const AvLibs *av, AVFormatContext *file, Mp4Sound kind, const Sound *sound, int64_t length, AvTrack *out,
-                     Error *e) {
+Status av_track_open(const AvLibs *av, AVFormatContext *file, Mp4Sound kind, const Sound *sound, int64_t length,
+                     AvTrack *out, Error *e) {
     const AVCodec *codec;
     *out = (AvTrack){.av = av, .file = file, .encoder = KINDS[kind].encoder, .sound = sound, .length = length};
     TRY(find(av, kind, &codec, e));

@@ -8,9 +8,9 @@
  *   flac     FLAC of 24 bits: the samples rounded to that; Matroska only
  *   pcm      32-bit floats, the samples' own bits; Matroska only
  *
- * Sound is made as long as the video, to the nearest sample: silence is put behind it, or its end is left out. AAC comes in frames
- * of 1024 samples, one of them before the beginning: the edit list says where it begins and how long it is, players keep to that,
- * and libav's decoder to the first half: it gives up to 1023 samples more.
+ * Sound is made as long as the video, to the nearest sample: silence is put behind it, or its end is left out. AAC comes in
+ * frames of 1024 samples, one of them before the beginning: the edit list says where it begins and how long it is, players keep
+ * to that, and libav's decoder to its beginning: it gives up to 1023 samples more.
  * MP4 files have their index in front (faststart). Their frame times are exact; Matroska's are rounded to milliseconds by the
  * format. `comment` travels in the container and comes back by av_texts.h.
  * The bytes are a function of the arguments, and of the releases of libav and x264: threads are counted out, and nothing of

@@ -43,8 +43,8 @@ Status sound_wav(const Sound *s, SoundFormat format, unsigned char **bytes, size
     bool floats = format == SOUND_FLOAT32;
     *bytes = NULL, *size = 0;
     if (s->rate < 1 || s->channels < 1 || s->channels > 64 || s->count < 1)
-        return fail(e, ERR_USAGE, "no sound has %lld samples of %d channels, %d a second", (long long)s->count, s->channels,
-                    s->rate);
+        return fail(e, ERR_USAGE, "no sound has %lld samples of %d channels, %d a second", (long long)s->count,
+                    s->channels, s->rate);
     int64_t values = s->count * s->channels;
     if (s->count > UINT32_MAX / 4 / s->channels - FLOAT_HEADER)
         return fail(e, ERR_USAGE, "%lld samples are more than a WAV file can hold", (long long)s->count);

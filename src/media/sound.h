@@ -22,8 +22,8 @@ typedef enum SoundFormat { SOUND_PCM16, SOUND_FLOAT32 } SoundFormat;
 
 void sound_free(Sound *s);
 int16_t sound_pcm16(float v);
-/* A WAV file of the samples: WAVE_FORMAT_PCM, or IEEE_FLOAT, into malloc'd *bytes. ERR_USAGE: no sound, or more than the 4 GiB that
- * the format counts to. */
+/* A WAV file of the samples: WAVE_FORMAT_PCM, or IEEE_FLOAT, into malloc'd *bytes. ERR_USAGE: no sound, or more than
+ * the 4 GiB that the format counts to. */
 Status sound_wav(const Sound *s, SoundFormat format, unsigned char **bytes, size_t *size, Error *e);
 
 #endif

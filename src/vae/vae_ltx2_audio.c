@@ -1,5 +1,5 @@
-/* vae_ltx2_audio.c - see vae_ltx2_audio.h. A convolution leaves its bias to the norm that reads it, as elsewhere; two buffers take
- * turns between the resnets (vae_blocks.h).
+/* vae_ltx2_audio.c - see vae_ltx2_audio.h. A convolution leaves its bias to the norm that reads it, as elsewhere; two
+ * buffers take turns between the resnets (vae_blocks.h).
  * Easy to get wrong: an upsampling that is padded with a row on each side has its surplus row at the end instead of the
  * beginning; the rows before it are those that diffusers keeps. */
 #include "vae/vae_ltx2_audio.h"
@@ -25,18 +25,21 @@ static Status refuse_variants(const Json *j, const char *path, Error *e) {
     TRY(json_bool(j, "mid_block_add_attention", &attention, path, e));
     if (!json_is_null(json_get(j, "attn_resolutions"))) attention = true;
     if (!strcmp(norm, "pixel") && !strcmp(axis, "height") && !attention) return OK;
-    return fail(e, ERR_MODEL, "%s: norm_type \"%s\", causality_axis \"%s\"%s: expected pixel and height, without attention", path,
+    return fail(e, ERR_MODEL,
+                "%s: norm_type \"%s\", causality_axis \"%s\"%s: expected pixel and height, without attention", path,
                 norm, axis, attention ? ", attention" : "");
 }
 
 static Status check_config(const VaeLtx2AudioConfig *c, const char *path, Error *e) {
     if (c->levels != 3 || c->resnets >= VAE_LTX2_AUDIO_MAX_RESNETS)
-        return fail(e, ERR_MODEL, "%s: expected ch_mult of 3 levels (found %d) and num_res_blocks below %d", path, c->levels,
-                    VAE_LTX2_AUDIO_MAX_RESNETS);
+        return fail(e, ERR_MODEL, "%s: expected ch_mult of 3 levels (found %d) and num_res_blocks below %d", path,
+                    c->levels, VAE_LTX2_AUDIO_MAX_RESNETS);
     for (int i = 0; i < c->levels; i++)
         if (c->mult[i] < 1 || c->mult[i] * c->base > 65536)
-            return fail(e, ERR_MODEL, "%s: ch_mult %lld does not give 1 to 65536 channels", path, (long long)c->mult[i]);
-    if (c->mel % SHRINKS || c->base != c->latent * (c->mel / SHRINKS)) /* the vectors of mean and std have base_channels values */
+            return fail(e, ERR_MODEL, "%s: ch_mult %lld does not give 1 to 65536 channels", path,
+                        (long long)c->mult[i]);
+    if (c->mel % SHRINKS ||
+        c->base != c->latent * (c->mel / SHRINKS)) /* the vectors of mean and std have base_channels values */
         return fail(e, ERR_MODEL, "%s: latent_channels %lld of mel_bins %lld / %d are not base_channels %lld", path,
                     (long long)c->latent, (long long)c->mel, (int)SHRINKS, (long long)c->base);
     return OK;
@@ -44,10 +47,18 @@ static Status check_config(const VaeLtx2AudioConfig *c, const char *path, Error 
 
 static Status read_config(const char *path, const Json *j, void *out, Error *e) {
     VaeLtx2AudioConfig *c = out;
-    *c = (VaeLtx2AudioConfig){.base = 128, .mult = {1, 2, 4}, .levels = 3, .resnets = 2, .latent = 8, .out = 2, .mel = 64,
-                              .rate = 16000, .hop = 160}; /* the class defaults, as published */
-    const JsonSize sizes[] = {{"base_channels", &c->base}, {"num_res_blocks", &c->resnets}, {"latent_channels", &c->latent},
-                              {"output_channels", &c->out}, {"mel_bins", &c->mel}, {"sample_rate", &c->rate},
+    *c = (VaeLtx2AudioConfig){.base = 128,
+                              .mult = {1, 2, 4},
+                              .levels = 3,
+                              .resnets = 2,
+                              .latent = 8,
+                              .out = 2,
+                              .mel = 64,
+                              .rate = 16000,
+                              .hop = 160}; /* the class defaults, as published */
+    const JsonSize sizes[] = {{"base_channels", &c->base},     {"num_res_blocks", &c->resnets},
+                              {"latent_channels", &c->latent}, {"output_channels", &c->out},
+                              {"mel_bins", &c->mel},           {"sample_rate", &c->rate},
                               {"mel_hop_length", &c->hop}};
     TRY(json_sizes(j, sizes, sizeof sizes / sizeof *sizes, path, e));
     TRY(json_ints(j, "ch_mult", c->mult, VAE_LTX2_AUDIO_MAX_LEVELS, &c->levels, path, e));
@@ -115,15 +126,23 @@ void vae_ltx2_audio_bind(VaeLtx2Audio *v, Bind *b) {
 /* Time is causal, bands are not. */
 static Conv2d causal(Tensor y, Tensor x, const Weight *w) {
     const int32_t wide = (int32_t)(w->w.shape[2] / 2);
-    return (Conv2d){.y = y, .x = x, .w = w, .stride = 1, .pad_top = (int32_t)(w->w.shape[1] - 1), .pad_left = wide, .pad_right = wide};
+    return (Conv2d){.y = y,
+                    .x = x,
+                    .w = w,
+                    .stride = 1,
+                    .pad_top = (int32_t)(w->w.shape[1] - 1),
+                    .pad_left = wide,
+                    .pad_right = wide};
 }
 
 /* y = silu(norm(in + bias)), both pictures; bias: a convolution's, or absent. */
 static Status norm(Exec *x, const char *site, Tensor y, Tensor in, Tensor bias) {
     const int64_t *s = in.shape;
     exec_site(x, site);
-    return op_pixelnorm_silu(x, &(Window){.y = tensor_view(y, 1, s[0], s[1], s[2]), .x = tensor_view(in, 1, s[0], s[1], s[2]),
-                                          .bias = bias, .eps = EPS});
+    return op_pixelnorm_silu(x, &(Window){.y = tensor_view(y, 1, s[0], s[1], s[2]),
+                                          .x = tensor_view(in, 1, s[0], s[1], s[2]),
+                                          .bias = bias,
+                                          .eps = EPS});
 }
 
 static Status resnet(const VaeLtx2AudioResnet *n, Exec *x, VaeTurns *t) {
@@ -214,7 +233,8 @@ Status vae_ltx2_audio_decode(const VaeLtx2Audio *v, Exec *x, Tensor z, Tensor me
     const int64_t rows = z.rank == 2 ? z.shape[0] : 0, bands = c->mel / SHRINKS;
     if (!rows || z.shape[1] != vae_ltx2_audio_width(c) || z.dtype != F32 || mel.rank != 3 ||
         mel.shape[0] != vae_ltx2_audio_mel_rows(c, rows) || mel.shape[1] != c->mel || mel.shape[2] != c->out)
-        return fail(x->error, ERR_MODEL, "audio vae: expected latents F32 [L, %lld] and a spectrogram [4 L - 3, %lld, %lld]",
+        return fail(x->error, ERR_MODEL,
+                    "audio vae: expected latents F32 [L, %lld] and a spectrogram [4 L - 3, %lld, %lld]",
                     (long long)vae_ltx2_audio_width(c), (long long)c->mel, (long long)c->out);
     size_t mark = arena_mark(x->work);
     VaeTurns t = vae_blocks_turns(x, widest(c, rows, bands));

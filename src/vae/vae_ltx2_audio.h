@@ -1,11 +1,11 @@
 /* vae_ltx2_audio.h - the sound side of LTX-2's latents (diffusers' AutoencoderKLLTX2Audio), decoder: latents -> log-mel
  * spectrogram, a picture of time by mel bands with a channel for each ear.
  *
- * Tensors are [time, mel, channel], channels last. Not here: the encoder, which no text-to-video pipeline runs; the way from the
- * spectrogram to samples (vocoder_ltx2.h).
- * Easy to get wrong: time is causal (two rows of zeros before, none behind), mel bands are not (one on each side); an upsampling
- * doubles both and then has one row of time too many: its first; latents are scaled as packed rows, value c * mel + m, and in
- * F32 whatever the decoder computes in. */
+ * Tensors are [time, mel, channel], channels last. Not here: the encoder, which no text-to-video pipeline runs; the way
+ * from the spectrogram to samples (vocoder_ltx2.h).
+ * Easy to get wrong: time is causal (two rows of zeros before, none behind), mel bands are not (one on each side); an
+ * upsampling doubles both and then has one row of time too many: its first; latents are scaled as packed rows, value c
+ * * mel + m, and in F32 whatever the decoder computes in. */
 #ifndef VAE_LTX2_AUDIO_H
 #define VAE_LTX2_AUDIO_H
 

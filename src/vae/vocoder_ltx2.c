@@ -7,35 +7,59 @@
 
 /* --- config: the class defaults, which are the published ones --- */
 
-#define RESNETS .dilations = 3, .kernel = {3, 7, 11}, .dilation = {{1, 3, 5}, {1, 3, 5}, {1, 3, 5}}, .taps = 12, .slope = 0.1f
+#define RESNETS                                                                                                        \
+    .dilations = 3, .kernel = {3, 7, 11}, .dilation = {{1, 3, 5}, {1, 3, 5}, {1, 3, 5}}, .taps = 12, .slope = 0.1f
 
-static const VocoderNetConfig PLAIN = {.in = 128, .hidden = 1024, .out = 2, .stages = 5, .up_kernel = {16, 15, 8, 4, 4},
-                                       .up = {6, 5, 2, 2, 2}, .act = VOCODER_LEAKY, .end = VOCODER_END_TANH, .final_bias = true,
+static const VocoderNetConfig PLAIN = {.in = 128,
+                                       .hidden = 1024,
+                                       .out = 2,
+                                       .stages = 5,
+                                       .up_kernel = {16, 15, 8, 4, 4},
+                                       .up = {6, 5, 2, 2, 2},
+                                       .act = VOCODER_LEAKY,
+                                       .end = VOCODER_END_TANH,
+                                       .final_bias = true,
                                        RESNETS};
-static const VocoderNetConfig FIRST = {.in = 128, .hidden = 1536, .out = 2, .stages = 6, .up_kernel = {11, 4, 4, 4, 4, 4},
-                                       .up = {5, 2, 2, 2, 2, 2}, .act = VOCODER_SNAKE, RESNETS};
-static const VocoderNetConfig GENERATOR = {.in = 128, .hidden = 512, .out = 2, .stages = 5, .up_kernel = {12, 11, 4, 4, 4},
-                                           .up = {6, 5, 2, 2, 2}, .act = VOCODER_SNAKE, RESNETS};
+static const VocoderNetConfig FIRST = {.in = 128,
+                                       .hidden = 1536,
+                                       .out = 2,
+                                       .stages = 6,
+                                       .up_kernel = {11, 4, 4, 4, 4, 4},
+                                       .up = {5, 2, 2, 2, 2, 2},
+                                       .act = VOCODER_SNAKE,
+                                       RESNETS};
+static const VocoderNetConfig GENERATOR = {.in = 128,
+                                           .hidden = 512,
+                                           .out = 2,
+                                           .stages = 5,
+                                           .up_kernel = {12, 11, 4, 4, 4},
+                                           .up = {6, 5, 2, 2, 2},
+                                           .act = VOCODER_SNAKE,
+                                           RESNETS};
 
 static Status check_bwe(const VocoderLtx2 *v, const char *path, Error *e) {
     const VocoderNetConfig *c = &v->generator.c;
     if (v->filter != v->window || v->window < v->hop || v->filter % 2)
-        return fail(e, ERR_MODEL, "%s: filter_length %lld, window_length %lld, hop_length %lld: expected two equal even ones, and a hop "
-                    "of no more", path, (long long)v->filter, (long long)v->window, (long long)v->hop);
+        return fail(
+            e, ERR_MODEL,
+            "%s: filter_length %lld, window_length %lld, hop_length %lld: expected two equal even ones, and a hop "
+            "of no more",
+            path, (long long)v->filter, (long long)v->window, (long long)v->hop);
     if (v->rate % v->in_rate || vocoder_ltx2_net_factor(c) != v->hop * (v->rate / v->in_rate))
         return fail(e, ERR_MODEL, "%s: %lld samples a hop of %lld do not make %lld Hz of %lld", path,
-                    (long long)vocoder_ltx2_net_factor(c), (long long)v->hop, (long long)v->rate, (long long)v->in_rate);
+                    (long long)vocoder_ltx2_net_factor(c), (long long)v->hop, (long long)v->rate,
+                    (long long)v->in_rate);
     if (c->in != v->net.c.out * v->bands || c->out != v->net.c.out)
-        return fail(e, ERR_MODEL, "%s: bwe_in_channels %lld, bwe_out_channels %lld: expected %lld and %lld", path, (long long)c->in,
-                    (long long)c->out, (long long)(v->net.c.out * v->bands), (long long)v->net.c.out);
+        return fail(e, ERR_MODEL, "%s: bwe_in_channels %lld, bwe_out_channels %lld: expected %lld and %lld", path,
+                    (long long)c->in, (long long)c->out, (long long)(v->net.c.out * v->bands), (long long)v->net.c.out);
     return OK;
 }
 
 static Status read_bwe(const Json *j, VocoderLtx2 *v, const char *path, Error *e) {
     v->filter = v->window = 512, v->hop = 80, v->bands = 64, v->in_rate = 16000, v->rate = 48000;
-    const JsonSize sizes[] = {{"filter_length", &v->filter}, {"window_length", &v->window}, {"hop_length", &v->hop},
-                              {"num_mel_channels", &v->bands}, {"input_sampling_rate", &v->in_rate},
-                              {"output_sampling_rate", &v->rate}};
+    const JsonSize sizes[] = {
+        {"filter_length", &v->filter},   {"window_length", &v->window},        {"hop_length", &v->hop},
+        {"num_mel_channels", &v->bands}, {"input_sampling_rate", &v->in_rate}, {"output_sampling_rate", &v->rate}};
     v->bwe = true;
     v->net.c = FIRST, v->generator.c = GENERATOR;
     TRY(vocoder_ltx2_net_read(j, "", &v->net.c, path, e));
@@ -57,7 +81,8 @@ static Status read_config(const char *path, const Json *j, void *out, Error *e) 
         TRY(vocoder_ltx2_net_read(j, "", &v->net.c, path, e));
         TRY(json_sizes(j, &rate, 1, path, e));
     } else {
-        return fail(e, ERR_MODEL, "%s: _class_name: found \"%s\", expected LTX2Vocoder or LTX2VocoderWithBWE", path, kind);
+        return fail(e, ERR_MODEL, "%s: _class_name: found \"%s\", expected LTX2Vocoder or LTX2VocoderWithBWE", path,
+                    kind);
     }
     if (v->net.c.in % v->net.c.out)
         return fail(e, ERR_MODEL, "%s: in_channels %lld are no bands of %lld channels", path, (long long)v->net.c.in,
@@ -93,7 +118,8 @@ int64_t vocoder_ltx2_samples(const VocoderLtx2 *v, int64_t mel_rows) {
 /* --- running --- */
 
 Status vocoder_ltx2_run(const VocoderLtx2 *v, Exec *x, Tensor mel, Tensor sound) {
-    const int64_t bands = vocoder_ltx2_bands(v), channels = vocoder_ltx2_channels(v), rows = mel.rank == 3 ? mel.shape[0] : 0;
+    const int64_t bands = vocoder_ltx2_bands(v), channels = vocoder_ltx2_channels(v),
+                  rows = mel.rank == 3 ? mel.shape[0] : 0;
     if (!rows || mel.shape[1] != bands || mel.shape[2] != channels || sound.rank != 2 || !tensor_contiguous(sound) ||
         sound.shape[1] != channels || sound.shape[0] != vocoder_ltx2_samples(v, rows))
         return fail(x->error, ERR_MODEL, "vocoder: expected a spectrogram [rows, %lld, %lld] and sound [samples, %lld]",

@@ -1,5 +1,6 @@
-/* vocoder_ltx2_net.c - see vocoder_ltx2_net.h. Of eight buffers, each as large as the widest stage, two hold what goes into a
- * stage and what its transposed convolution made, three the resnets' results, two the inside of a resnet, one what it had before. */
+/* vocoder_ltx2_net.c - see vocoder_ltx2_net.h. Of eight buffers, each as large as the widest stage, two hold what goes
+ * into a stage and what its transposed convolution made, three the resnets' results, two the inside of a resnet, one
+ * what it had before. */
 #include "vae/vocoder_ltx2_net.h"
 
 #include <cjson/cJSON.h>
@@ -17,13 +18,17 @@ static Status read_dilations(const Json *j, const char *key, VocoderNetConfig *c
     for (const Json *row = cJSON_IsArray(list) ? list->child : NULL; row; row = row->next, n++) {
         int d = 0;
         for (const Json *v = n < VOCODER_KERNELS && cJSON_IsArray(row) ? row->child : NULL; v; v = v->next, d++)
-            if (d >= VOCODER_DILATIONS || !json_as_int(v, &c->dilation[n][d]) || c->dilation[n][d] < 1 || c->dilation[n][d] > 64)
-                return fail(e, ERR_MODEL, "%s: %s: expected lists of up to %d integers, 1 to 64", path, key, VOCODER_DILATIONS);
+            if (d >= VOCODER_DILATIONS || !json_as_int(v, &c->dilation[n][d]) || c->dilation[n][d] < 1 ||
+                c->dilation[n][d] > 64)
+                return fail(e, ERR_MODEL, "%s: %s: expected lists of up to %d integers, 1 to 64", path, key,
+                            VOCODER_DILATIONS);
         if (!d || (n && d != c->dilations))
             return fail(e, ERR_MODEL, "%s: %s: expected %d lists of one length", path, key, VOCODER_KERNELS);
         c->dilations = d;
     }
-    return n == VOCODER_KERNELS ? OK : fail(e, ERR_MODEL, "%s: %s: found %d lists, expected %d", path, key, n, VOCODER_KERNELS);
+    return n == VOCODER_KERNELS
+               ? OK
+               : fail(e, ERR_MODEL, "%s: %s: found %d lists, expected %d", path, key, n, VOCODER_KERNELS);
 }
 
 static Status read_act(const Json *j, const char *const key[4], VocoderNetConfig *c, const char *path, Error *e) {
@@ -36,11 +41,11 @@ static Status read_act(const Json *j, const char *const key[4], VocoderNetConfig
     TRY(json_int(j, key[3], &c->taps, path, e));
     c->act = !strcmp(act, "snakebeta") ? VOCODER_SNAKE : VOCODER_LEAKY;
     if ((c->act != VOCODER_SNAKE && strcmp(act, "leaky_relu")) || filtered != (c->act == VOCODER_SNAKE))
-        return fail(e, ERR_MODEL, "%s: %s: found \"%s\" %s, expected leaky_relu, or snakebeta with %s", path, key[0], act,
-                    filtered ? "filtered" : "as it is", key[1]);
+        return fail(e, ERR_MODEL, "%s: %s: found \"%s\" %s, expected leaky_relu, or snakebeta with %s", path, key[0],
+                    act, filtered ? "filtered" : "as it is", key[1]);
     if (filtered && (ratio != 2 || c->taps < 4 || c->taps > WAVE_TAPS || c->taps % 2))
-        return fail(e, ERR_MODEL, "%s: %s and %s: found %lld and %lld, expected 2 and an even number from 4 to %d", path, key[2],
-                    key[3], (long long)ratio, (long long)c->taps, WAVE_TAPS);
+        return fail(e, ERR_MODEL, "%s: %s and %s: found %lld and %lld, expected 2 and an even number from 4 to %d",
+                    path, key[2], key[3], (long long)ratio, (long long)c->taps, WAVE_TAPS);
     return OK;
 }
 
@@ -53,31 +58,35 @@ static Status read_end(const Json *j, const char *key, VocoderNetConfig *c, cons
     return OK;
 }
 
-static Status check(const VocoderNetConfig *c, int kernels, int factors, const char *prefix, const char *path, Error *e) {
+static Status check(const VocoderNetConfig *c, int kernels, int factors, const char *prefix, const char *path,
+                    Error *e) {
     if (c->stages < 1 || factors != c->stages || kernels != VOCODER_KERNELS)
-        return fail(e, ERR_MODEL, "%s: %s: expected 1 to %d upsample_kernel_sizes and as many upsample_factors (found %d and %d), "
-                    "and %d resnet_kernel_sizes (found %d)", path, *prefix ? prefix : "vocoder", VOCODER_STAGES, c->stages, factors,
-                    VOCODER_KERNELS, kernels);
+        return fail(e, ERR_MODEL,
+                    "%s: %s: expected 1 to %d upsample_kernel_sizes and as many upsample_factors (found %d and %d), "
+                    "and %d resnet_kernel_sizes (found %d)",
+                    path, *prefix ? prefix : "vocoder", VOCODER_STAGES, c->stages, factors, VOCODER_KERNELS, kernels);
     for (int i = 0; i < c->stages; i++) {
         int64_t extra = c->up_kernel[i] - c->up[i];
         if (c->up[i] < 1 || c->up[i] > 64 || extra < 0 || extra % 2 || c->up_kernel[i] > 256)
-            return fail(e, ERR_MODEL, "%s: %supsample_factors: %lld with a kernel of %lld does not multiply a length", path, prefix,
-                        (long long)c->up[i], (long long)c->up_kernel[i]);
+            return fail(e, ERR_MODEL, "%s: %supsample_factors: %lld with a kernel of %lld does not multiply a length",
+                        path, prefix, (long long)c->up[i], (long long)c->up_kernel[i]);
     }
     for (int i = 0; i < kernels; i++)
         if (c->kernel[i] < 1 || c->kernel[i] > 63 || c->kernel[i] % 2 == 0)
             return fail(e, ERR_MODEL, "%s: %sresnet_kernel_sizes: found %lld, expected an odd number", path, prefix,
                         (long long)c->kernel[i]);
     if (c->hidden % ((int64_t)1 << c->stages))
-        return fail(e, ERR_MODEL, "%s: %shidden_channels: %lld cannot be halved %d times", path, prefix, (long long)c->hidden, c->stages);
+        return fail(e, ERR_MODEL, "%s: %shidden_channels: %lld cannot be halved %d times", path, prefix,
+                    (long long)c->hidden, c->stages);
     return OK;
 }
 
 Status vocoder_ltx2_net_read(const Json *j, const char *prefix, VocoderNetConfig *c, const char *path, Error *e) {
     static const char *const KEYS[] = {
-        "in_channels", "hidden_channels", "out_channels", "upsample_kernel_sizes", "upsample_factors", "resnet_kernel_sizes",
-        "resnet_dilations", "act_fn", "antialias", "antialias_ratio", "antialias_kernel_size", "final_act_fn", "final_bias",
-        "leaky_relu_negative_slope"};
+        "in_channels",      "hidden_channels",          "out_channels",          "upsample_kernel_sizes",
+        "upsample_factors", "resnet_kernel_sizes",      "resnet_dilations",      "act_fn",
+        "antialias",        "antialias_ratio",          "antialias_kernel_size", "final_act_fn",
+        "final_bias",       "leaky_relu_negative_slope"};
     enum { COUNT = sizeof KEYS / sizeof *KEYS };
     char text[COUNT][48];
     const char *key[COUNT];
@@ -116,7 +125,8 @@ static void bind_snake(Bind *b, VocoderSnake *s, int64_t channels, int64_t taps,
     bind_vector(b, &s->down, taps, BIND_SQUEEZE, "%s.downsample.filter", name);
 }
 
-static void bind_resnet(Bind *b, VocoderResnet *r, const VocoderNetConfig *c, int64_t channels, int64_t kernel, const char *name) {
+static void bind_resnet(Bind *b, VocoderResnet *r, const VocoderNetConfig *c, int64_t channels, int64_t kernel,
+                        const char *name) {
     char act[96];
     for (int i = 0; i < c->dilations; i++) {
         bind_conv1d(b, &r->conv1[i], channels, channels, kernel, true, "%s.convs1.%d", name, i);
@@ -171,12 +181,14 @@ static Tensor picture(Tensor buffer, int64_t rows, int64_t channels, int64_t d) 
 /* y = conv(in) + skip, all pictures of one width. */
 static Status convolve(Exec *x, Tensor y, Tensor in, const Weight *w, Tensor skip) {
     int32_t pad = (int32_t)(w->w.shape[1] / 2);
-    return op_conv2d(x, &(Conv2d){.y = y, .x = in, .skip = skip, .w = w, .stride = 1, .pad_top = pad, .pad_bottom = pad});
+    return op_conv2d(x,
+                     &(Conv2d){.y = y, .x = in, .skip = skip, .w = w, .stride = 1, .pad_top = pad, .pad_bottom = pad});
 }
 
 static Status activate(const VocoderNetConfig *c, const VocoderSnake *s, float slope, Exec *x, Tensor y, Tensor in) {
     if (c->act == VOCODER_LEAKY) return op_act(x, &(Act){.y = y, .x = in, .kind = ACT_LEAKY_RELU, .slope = slope});
-    return op_snake_filtered(x, &(SnakeFiltered){.y = y, .x = in, .alpha = s->alpha, .beta = s->beta, .up = s->up, .down = s->down});
+    return op_snake_filtered(
+        x, &(SnakeFiltered){.y = y, .x = in, .alpha = s->alpha, .beta = s->beta, .up = s->up, .down = s->down});
 }
 
 enum { IN, RAISED, RESULT, INSIDE = RESULT + VOCODER_KERNELS, ACTED, BEFORE, BUFFERS };
@@ -202,8 +214,9 @@ static Status resnet(Work *k, const VocoderResnet *r, int i) {
         TRY(convolve(k->x, picture(k->buffer[INSIDE], k->rows, k->channels, wide),
                      picture(k->buffer[ACTED], k->rows, k->channels, wide), &r->conv1[d], (Tensor){0}));
         TRY(activate(c, &r->act2[d], c->slope, k->x, at(k, ACTED), at(k, INSIDE)));
-        TRY(convolve(k->x, picture(k->buffer[to], k->rows, k->channels, 1), picture(k->buffer[ACTED], k->rows, k->channels, 1),
-                     &r->conv2[d], picture(k->buffer[from], k->rows, k->channels, 1)));
+        TRY(convolve(k->x, picture(k->buffer[to], k->rows, k->channels, 1),
+                     picture(k->buffer[ACTED], k->rows, k->channels, 1), &r->conv2[d],
+                     picture(k->buffer[from], k->rows, k->channels, 1)));
         from = to;
     }
     return OK;
@@ -224,12 +237,16 @@ static Status stage(Work *k, const VocoderNet *n, int i, const char *name) {
     Tensor in = at(k, IN);
     if (c->act == VOCODER_LEAKY) TRY(activate(c, NULL, c->slope, k->x, in, in));
     k->rows *= c->up[i], k->channels /= 2;
-    TRY(op_conv_transpose1d(k->x, &(ConvTranspose1d){.y = at(k, RAISED), .x = in, .w = &n->up[i], .stride = (int32_t)c->up[i],
+    TRY(op_conv_transpose1d(k->x, &(ConvTranspose1d){.y = at(k, RAISED),
+                                                     .x = in,
+                                                     .w = &n->up[i],
+                                                     .stride = (int32_t)c->up[i],
                                                      .pad = (int32_t)((c->up_kernel[i] - c->up[i]) / 2)}));
     TRY(exec_tapf(k->x, at(k, RAISED), "%s.up.%d", name, i));
     if (tail)
-        TRY(vocoder_ltx2_net_zero(k->x, tensor_view(tensor_slice(k->buffer[ACTED], 0, k->rows * k->channels, tail * k->channels),
-                                                    tail, k->channels)));
+        TRY(vocoder_ltx2_net_zero(
+            k->x, tensor_view(tensor_slice(k->buffer[ACTED], 0, k->rows * k->channels, tail * k->channels), tail,
+                              k->channels)));
     for (int r = 0; r < VOCODER_KERNELS; r++) TRY(resnet(k, &n->resnet[i][r], r));
     TRY(op_mean3(k->x, &(Mean3){.y = at(k, IN), .a = at(k, RESULT), .b = at(k, RESULT + 1), .c = at(k, RESULT + 2)}));
     return exec_tapf(k->x, at(k, IN), "%s.stage.%d", name, i);
@@ -250,8 +267,8 @@ static Status end(const Work *k, const VocoderNet *n, const char *name, Tensor y
     const VocoderNetConfig *c = k->c;
     const int kind = c->end == VOCODER_END_TANH ? ACT_TANH : c->end == VOCODER_END_CLAMP ? ACT_CLAMP : ACT_NONE;
     TRY(activate(c, &n->act_out, LAST_SLOPE, k->x, at(k, ACTED), at(k, IN)));
-    TRY(convolve(k->x, tensor_view(y, k->rows, 1, c->out), picture(k->buffer[ACTED], k->rows, k->channels, 1), &n->conv_out,
-                 (Tensor){0}));
+    TRY(convolve(k->x, tensor_view(y, k->rows, 1, c->out), picture(k->buffer[ACTED], k->rows, k->channels, 1),
+                 &n->conv_out, (Tensor){0}));
     if (kind) TRY(op_act(k->x, &(Act){.y = y, .x = y, .kind = kind}));
     return exec_tapf(k->x, y, "%s.sound", name);
 }
@@ -259,14 +276,15 @@ static Status end(const Work *k, const VocoderNet *n, const char *name, Tensor y
 Status vocoder_ltx2_net_run(const VocoderNet *n, Exec *x, const char *name, Tensor in, Tensor y) {
     const VocoderNetConfig *c = &n->c;
     const int64_t rows = in.rank == 2 ? in.shape[0] : 0;
-    if (!rows || in.shape[1] != c->in || !tensor_contiguous(in) || y.rank != 2 || y.shape[1] != c->out || !tensor_contiguous(y) ||
-        y.shape[0] != rows * vocoder_ltx2_net_factor(c))
+    if (!rows || in.shape[1] != c->in || !tensor_contiguous(in) || y.rank != 2 || y.shape[1] != c->out ||
+        !tensor_contiguous(y) || y.shape[0] != rows * vocoder_ltx2_net_factor(c))
         return fail(x->error, ERR_MODEL, "%s: expected signals [T, %lld] and [%lld T, %lld]", name, (long long)c->in,
                     (long long)vocoder_ltx2_net_factor(c), (long long)c->out);
     size_t mark = arena_mark(x->work);
     Work k = {.c = c, .x = x, .rows = rows, .channels = c->hidden};
     for (int i = 0; i < BUFFERS; i++) k.buffer[i] = exec_new(x, widest(c, rows));
-    TRY(convolve(x, picture(k.buffer[IN], rows, c->hidden, 1), tensor_view(in, rows, 1, c->in), &n->conv_in, (Tensor){0}));
+    TRY(convolve(x, picture(k.buffer[IN], rows, c->hidden, 1), tensor_view(in, rows, 1, c->in), &n->conv_in,
+                 (Tensor){0}));
     TRY(exec_tapf(x, at(&k, IN), "%s.conv_in", name));
     for (int i = 0; i < c->stages; i++)
         if (stage(&k, n, i, name) != OK) return because(x->error, "%s: stage %d", name, i);

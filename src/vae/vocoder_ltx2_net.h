@@ -1,10 +1,11 @@
-/* vocoder_ltx2_net.h - one net of LTX-2's vocoders (diffusers' LTX2Vocoder): a convolution, stages that raise the rate and mix three
- * resnets, a last convolution. Both vocoders, and the generator behind the second, are such nets.
+/* vocoder_ltx2_net.h - one net of LTX-2's vocoders (diffusers' LTX2Vocoder): a convolution, stages that raise the rate
+ * and mix three resnets, a last convolution. Both vocoders, and the generator behind the second, are such nets.
  *
- * A dilated convolution of dilation d is a convolution along the columns of a picture d wide: sample t is pixel (t / d, t mod d).
- * So all of them are conv2d of a kernel one column wide; a signal whose length d does not divide has zeros behind it.
- * Easy to get wrong: the last leaky ReLU has slope 0.01 whatever the config says; a stage is the mean of its resnets, not their
- * sum; with snakes nothing stands between a stage and the next one's transposed convolution. */
+ * A dilated convolution of dilation d is a convolution along the columns of a picture d wide: sample t is pixel (t / d,
+ * t mod d). So all of them are conv2d of a kernel one column wide; a signal whose length d does not divide has zeros
+ * behind it.
+ * Easy to get wrong: the last leaky ReLU has slope 0.01 whatever the config says; a stage is the mean of its resnets,
+ * not their sum; with snakes nothing stands between a stage and the next one's transposed convolution. */
 #ifndef VOCODER_LTX2_NET_H
 #define VOCODER_LTX2_NET_H
 
