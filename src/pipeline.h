@@ -158,6 +158,7 @@ Status pipeline_save_tuned(const Pipeline *p, Error *e);
 
 /* What there is to know of the model before a job. */
 bool pipeline_makes_clips(const Pipeline *p);
+Sound pipeline_sound(const Pipeline *p); /* of a clip: rate and channels alone; rate 0: silent */
 
 /* Fills defaults into *job and refuses what the model cannot do (ERR_USAGE names option and values). */
 Status pipeline_resolve(const Pipeline *p, Job *job, Error *e);
