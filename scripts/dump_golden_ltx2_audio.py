@@ -11,7 +11,7 @@ of `drawn`, as tests/golden_ltx2_audio.h draws it too: filters are no symmetric 
   f32_short    F32          the same of one row less (vocoder_bwe: of a length that is whole hops; diffusers cannot pad others
                             without the attribute that is given to it here)
   bf16         BF16 [S, N]  samples of each stage, in their order; each stage is fed with drawn values, not with the last one's result
-  room         F32 [S]      |f32 - bf16| over the samples: the same stages in F32 from the same bf16 inputs and weights
+  room         F32 [S]      |f32 - bf16| over the samples: the same stages in F32 from the same bf16 inputs, weights
 
 Easy to get wrong: signals are [T,C] here, channels last; bf16 runs under CUDA's rounding points (refprofile.py).
 """
