@@ -75,6 +75,7 @@ LIBOBJ  := $(filter-out $(BUILD)/src/main.o,$(OBJ))
 TESTS   := $(sort $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c tests/checkop.c tests/score_demo.c))) $(BUILD)/tests/ditto_clips
 FUZZERS := $(sort $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/fuzz_*.c)))
 FUZZ_SECONDS ?= 60
+GPU_RESULTS ?= tests/gpu-results
 # Goals that must end before anything is compiled.
 FIRST   := $(filter deps clean,$(MAKECMDGOALS))
 
@@ -212,6 +213,10 @@ lint: lint-objects ## the house rules that a script can check
 bench: ditto $(BUILD)/tests/bench_cpu ## speed of the CPU table, time of a picture, peak memory against the plan
 	@BUILD=$(BUILD) scripts/bench_cpu.sh
 
+check-gpu: ## on a machine with a GPU and PyTorch: ops, parity with diffusers and faults of build/portable, into GPU_RESULTS
+	@scripts/check_gpu.sh $(GPU_RESULTS)
+	@DITTO=build/portable/ditto scripts/gpu_faults.sh 2>&1 | tee $(GPU_RESULTS)/faults.txt
+
 PYTHON ?= python3
 check-tokenizers: ditto ## ids of the real vocabularies below VOCABS against the reference libraries (Python)
 	$(if $(VOCABS),,$(error check-tokenizers: give VOCABS=DIR))
@@ -247,5 +252,5 @@ clean: ## remove what was built
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1:/p' $(firstword $(MAKEFILE_LIST)) | sed 's|^|  make |; s|:|\t|' | expand -t 26
 
-.PHONY: all deps deps-list deps-test demo score-demo check check-full asan asan-check fuzz fuzz-run lint lint-objects bench check-tokenizers \
+.PHONY: all deps deps-list deps-test demo score-demo check check-full check-gpu asan asan-check fuzz fuzz-run lint lint-objects bench check-tokenizers \
         format install portable portable-folder clean help FORCE

@@ -37,7 +37,7 @@ typedef struct Buf {
     int64_t n;
     double *want, *lo, *hi;     /* outputs; lo and hi equal want where the result is exact */
     uint8_t *skipped;           /* outputs: CHECK_UNJUDGED, CHECK_OPEN or 0 for each element; NULL: all are judged */
-    bool clamps;                /* outputs: the contract lets a NaN leave as an infinity */
+    uint8_t *spilled;           /* outputs: 1 for each element that may also be a NaN or an infinity; NULL: none may */
     double near_limit;          /* share of elements that may differ from want inside [lo, hi]; 1: all */
     size_t bytes, lead;         /* of the whole allocation; of the guard before element 0 */
     char *image, *after;        /* host copies of the allocation before and after a run */

@@ -85,6 +85,21 @@ static float as_multiplied(float v, bool tf32) {
     return v;
 }
 
+/* Where a NaN or an infinity of x may show: in every sum that has it, and in those of its tile, up to six pixels wide. */
+static void expect_spill(Case *c, Buf *y, const Buf *x, const Geometry *g) {
+    enum { TILE = 6 };
+    int64_t spoilt = 0, ow = y->view.shape[y->view.rank - 2], oh = y->view.shape[y->view.rank - 3];
+    while (spoilt < x->n && isfinite(x->v[spoilt])) spoilt++;
+    if (spoilt == x->n) return;
+    int64_t at = spoilt / g->cin, sx = at % g->w, sy = at / g->w % g->h, reach = TILE + g->k;
+    y->spilled = check_alloc(c, (size_t)y->n);
+    for (int64_t i = 0; i < y->n; i++) {
+        int64_t pixel = i / g->cout, px = pixel % ow * g->stride, py = pixel / ow % oh * g->stride;
+        if (g->doubled) px /= 2, py /= 2;
+        y->spilled[i] = px <= sx + reach && sx <= px + reach && py <= sy + reach && sy <= py + reach;
+    }
+}
+
 static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const After *f, DType round, const Geometry *g) {
     int64_t oh = y->view.shape[y->view.rank - 3], ow = y->view.shape[y->view.rank - 2];
     int64_t taps = g->kt * g->k * g->kw * g->cin, all = y->n / g->cout, n = all;
@@ -122,7 +137,6 @@ static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const After
         }
     }
     double error = 2 * check_naive_error(n * g->cout, ref, naive, size) + 4 * CHECK_U;
-    y->clamps = true;
     for (int64_t i = 0; i < n * g->cout; i++) {
         int64_t at = pixel[i / g->cout] * g->cout + i % g->cout;
         double room = error * size[i], value[3], skip = f->skip ? (double)f->skip->v[at] : 0;
@@ -160,6 +174,7 @@ static void finish_conv(Case *c, Buf *y, Buf *x, Buf *w, Buf *bias, bool raw, bo
     if (bias) check_fill(c, bias, 0, 1);
     if (c->index % 6 == 5) x->v[check_below(c, x->n)] = c->index % 4 ? NAN : INFINITY;
     expect_conv(c, y, x, w, &f, round, g);
+    expect_spill(c, y, x, g);
 }
 
 static void make_conv(Case *c) {

@@ -91,8 +91,7 @@ int run_default_threads(void) {
 
 /* --- one run --- */
 
-/* The variant alone; the reference stands behind it, for shapes that it hands over, unless that needs scratch which the
- * variant does not declare. */
+/* The variant alone; the reference stands behind it, for shapes that it hands over: within the scratch that it declares. */
 void run_choose(Session *t, OpId op, DType dtype, int variant) {
     const Impl *impl = t->ops.impl[op][variant], *reference = ops_reference(&t->ops, op);
     t->only = t->ops;
@@ -101,7 +100,7 @@ void run_choose(Session *t, OpId op, DType dtype, int variant) {
         t->only.impl[other][0] = ops_reference(&t->ops, (OpId)other);
         t->only.count[other] = 1;
     }
-    t->only.count[op] = 1 + (reference != impl && !reference->scratch);
+    t->only.count[op] = 1 + (reference != impl);
     t->only.impl[op][0] = impl;
     t->only.impl[op][1] = reference;
     t->x = (Exec){.ops = &t->only,

@@ -5,7 +5,8 @@
  * rounds; CONV_RAW leaves the bias to the op that reads y. With skip (y's shape), a resnet's other path: y = r(skip' + c),
  * skip' = r(skip + skip_bias), skip_bias [Cout] being what skip's own convolution has left (absent: skip' = skip); else y = c.
  * Promise BOUNDED: the sums' order is free, bias and skip are EXACT given c. y aliases neither x nor skip; skip may be x.
- * A NaN may leave as an infinity: some engines of cuDNN end in a clamp, and PyTorch's result has that too.
+ * A NaN or an infinity of x makes the sums that have it no numbers, and may do so to others up to six pixels away: cuDNN's
+ * engines by transforms work on tiles, in PyTorch's convolutions too.
  * tf32: products of F32 may round their inputs to TF32 (10 bits behind the point), as PyTorch's convolutions do on CUDA; the
  * CPU table does not. stride 2 with pad (0,0,1,1) is the encoder's downsampling.
  * upsample_conv (same args): nearest x2 upsampling of x, then the 3x3 convolution; the upsampled picture need not

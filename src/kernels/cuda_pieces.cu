@@ -1,9 +1,10 @@
 /* cuda_pieces.cu - see cuda_pieces.h.
  *
  * Rows of the eager softmax follow PyTorch's order: one warp a row, lane l holds elements l, l + 32, ...; the lane sums
- * serially, then a butterfly with 16, 8, 4, 2, 1. (PyTorch keeps to it up to 1,024 elements; longer rows are summed in
- * the same order here.) Easy to get wrong: a row is read three times and written in the last pass only, each element
- * by the lane that read it, so writing over the scores is safe. */
+ * serially, then a butterfly with 16, 8, 4, 2, 1. Rows of more than 2,048 elements take a block of 1,024 threads in the same
+ * way, thread t with elements t, t + 1024, ..., and the warps' sums meet in such a butterfly too. Easy to get wrong: a row is
+ * read three times and written in the last pass only, each element by the lane that read it, so writing over the scores is
+ * safe. */
 #include "kernels/cuda_pieces.h"
 #include "kernels/cuda_rows.cuh"
 
@@ -14,6 +15,7 @@ using rows::widen;
 namespace {
 
 constexpr int WARP = 32, WARPS = 4, THREADS = 256;
+constexpr int LONG_THREADS = 1024, WARP_MOST = 2048; /* of the eager softmax */
 constexpr int ROW_THREADS = 512, ROW_MOST = 8; /* rows of up to 512 * 8 * 4 scores stay in registers */
 
 unsigned blocks_for(int64_t n, int64_t per_block) { return (unsigned)((n + per_block - 1) / per_block); }
@@ -64,6 +66,33 @@ template <typename T> __global__ void __launch_bounds__(WARP * WARPS) k_softmax_
     for (int64_t j = lane; j < p.n; j += WARP) sum += expf(eager_score<T>(s, bias, p, query, j) - top);
     sum = warp_sum(sum);
     for (int64_t j = lane; j < p.n; j += WARP) s[j] = narrow<T>(expf(eager_score<T>(s, bias, p, query, j) - top) / sum);
+}
+
+template <typename T> __global__ void __launch_bounds__(LONG_THREADS) k_softmax_long_rows(T *scores, const T *bias, EagerRow p) {
+    __shared__ float wide[WARP];
+    int64_t row = blockIdx.x, head = row / p.tq, query = row % p.tq;
+    int lane = threadIdx.x % WARP;
+    T *s = scores + row * p.n;
+    if (bias) bias += (p.head0 + head) * p.head_stride + query * p.query_stride;
+    float top = -INFINITY, sum = 0.0f;
+    for (int64_t j = threadIdx.x; j < p.n; j += LONG_THREADS) top = fmaxf(top, eager_score<T>(s, bias, p, query, j));
+    top = warp_max(top);
+    if (!lane) wide[threadIdx.x / WARP] = top;
+    __syncthreads();
+    top = warp_max(wide[lane]);
+    for (int64_t j = threadIdx.x; j < p.n; j += LONG_THREADS) sum += expf(eager_score<T>(s, bias, p, query, j) - top);
+    sum = warp_sum(sum);
+    __syncthreads();
+    if (!lane) wide[threadIdx.x / WARP] = sum;
+    __syncthreads();
+    sum = warp_sum(wide[lane]);
+    for (int64_t j = threadIdx.x; j < p.n; j += LONG_THREADS)
+        s[j] = narrow<T>(expf(eager_score<T>(s, bias, p, query, j) - top) / sum);
+}
+
+template <typename T> void softmax_rows(T *scores, const T *bias, const EagerRow &p, cudaStream_t stream) {
+    if (p.n > WARP_MOST) k_softmax_long_rows<T><<<(unsigned)p.rows, LONG_THREADS, 0, stream>>>(scores, bias, p);
+    else k_softmax_rows<T><<<blocks_for(p.rows, WARPS), WARP * WARPS, 0, stream>>>(scores, bias, p);
 }
 
 /* --- attention by parts --- */
@@ -213,12 +242,10 @@ Status cuda_pieces_softmax(Exec *x, Tensor s, const AttentionEager *a, int64_t h
         p.query_stride = bias.stride[1];
     }
     if (!p.rows || !p.n) return OK;
-    unsigned blocks = blocks_for(p.rows, WARPS);
     const void *b = bias.rank ? bias.data : NULL;
     cudaStream_t stream = x->cuda->stream;
-    if (s.dtype == BF16)
-        k_softmax_rows<__nv_bfloat16><<<blocks, WARP * WARPS, 0, stream>>>((__nv_bfloat16 *)s.data, (const __nv_bfloat16 *)b, p);
-    else k_softmax_rows<float><<<blocks, WARP * WARPS, 0, stream>>>((float *)s.data, (const float *)b, p);
+    if (s.dtype == BF16) softmax_rows((__nv_bfloat16 *)s.data, (const __nv_bfloat16 *)b, p, stream);
+    else softmax_rows((float *)s.data, (const float *)b, p, stream);
     return cuda_launched(x, "attention_eager: softmax");
 }
 

@@ -285,13 +285,13 @@ Status linear_cuda_product(Exec *x, Tensor y, Tensor in, const Weight *w, bool f
     key.n = columns(&y);
     key.k = columns(&in);
     if (!as_rows(&in, &rows, &key.ldx) || !as_rows(&y, &key.m, &key.ldy) || rows != key.m) {
-        *done = how->way == LINEAR_FIRST;
+        *done = how->way == LINEAR_FIRST || how->way == LINEAR_GELU;
         if (!*done) return OK;
         int d = 0; /* rows without one distance: a product for each index of the first real dimension */
         while (d < y.rank - 2 && y.shape[d] == 1) d++;
         if (y.rank != in.rank || d >= y.rank - 2 || y.shape[d] != in.shape[d])
             return fail(x->error, ERR_MODEL, "%s: linear: rows of x and y overlap or lie differently", name_of(w));
-        for (int64_t i = 0; i < y.shape[d]; i++)
+        for (int64_t i = 0; i < y.shape[d] && *done; i++)
             TRY(linear_cuda_product(x, tensor_slice(y, d, i, 1), tensor_slice(in, d, i, 1), w, fused, how, done));
         return OK;
     }
