@@ -25,7 +25,8 @@ from safetensors import safe_open
 from refprofile import rounding
 
 # Contracts that leave the order of sums free also on a GPU: differing elements are no failure.
-FREE = {"groupnorm", "groupnorm_silu", "norm_limit", "conv_transpose1d", "fir_up", "snake_filtered"}
+FREE = {"groupnorm", "groupnorm_silu", "norm_limit", "chan_rmsnorm", "chan_rmsnorm_silu", "pixelnorm_silu", "conv_transpose1d",
+        "fir_up", "snake_filtered"}
 
 
 def real(bits):
@@ -211,6 +212,35 @@ def snake_filtered(x, alpha, beta, up, down):
     return F.conv1d(x, down.view(1, 1, -1).expand(n, -1, -1), stride=2, groups=n)
 
 
+def clip(t):
+    """[F,Y,X,C] as diffusers has it, [1,C,F,Y,X]."""
+    return t.permute(3, 0, 1, 2).contiguous()[None]
+
+
+def frames(t):
+    return t[0].permute(1, 2, 3, 0).contiguous()
+
+
+def window(h, frames_out, before, border):
+    """LTX2VideoCausalConv3d.forward up to its convolution."""
+    after = frames_out - before - h.shape[2]
+    h = torch.cat([h[:, :, :1]] * before + [h] + [h[:, :, -1:]] * after, dim=2)
+    return F.pad(h, (1, 1, 1, 1, 0, 0), mode="reflect") if border else h
+
+
+def spread(t, p):
+    """LTX2VideoUpsampler3d: channels to places, without the first frames."""
+    b, _, f, y, x = t.shape
+    t = t.reshape(b, -1, *p, f, y, x).permute(0, 1, 5, 2, 6, 3, 7, 4).flatten(6, 7).flatten(4, 5).flatten(2, 3)
+    return t[:, :, p[0] - 1:]
+
+
+def gathered(t, p):
+    """LTX2VideoDownsampler3d: places to channels."""
+    t = t.unflatten(4, (-1, p[2])).unflatten(3, (-1, p[1])).unflatten(2, (-1, p[0]))
+    return t.permute(0, 1, 3, 5, 7, 2, 4, 6).flatten(1, 4)
+
+
 def expect(op, i, w, b, s, out):
     """Outputs by PyTorch. i, w, b: inputs, weights, biases by number; s: scalars' bits; out: ours, for shapes and dtypes."""
     dtype, device = out[0].dtype, out[0].device
@@ -339,6 +369,35 @@ def expect(op, i, w, b, s, out):
         return [(~torch.isfinite(i[0])).sum().to(torch.int32).view(1)]
     if op == "conv2d":
         return [convolution(picture(i[0]), i, w[0], b.get(0), s)]
+    if op == "conv3d":
+        stride, pad, form, _, pad_t = (integer(n) for n in s)
+        y = F.conv3d(clip(i[0]), w[0].permute(0, 4, 1, 2, 3).contiguous(), None if form else b.get(0), (stride, 1, 1),
+                     (pad_t, pad, pad))
+        return [frames(y if 1 not in i else clip(i[1] + i[2] if 2 in i else i[1]) + y)]
+    if op in ("chan_rmsnorm", "chan_rmsnorm_silu"):          # WanRMS_norm
+        x = clip(i[0] + i[2] if 2 in i else i[0])
+        n = F.normalize(x.float(), dim=1).to(dtype) * x.shape[1] ** 0.5 * i[1][:, None, None, None]
+        return [frames(F.silu(n) if op == "chan_rmsnorm_silu" else n)]
+    if op == "chan_affine":
+        x, form = i[0].to(dtype), integer(s[0])
+        return [[lambda: x / i[1] + i[2], lambda: (x - i[2]) * i[1], lambda: x * i[1] + i[2], lambda: (x - i[2]) / i[1]][form]()]
+    if op in ("frame_window", "pixelnorm_silu"):             # PerChannelRMSNorm, LTX2VideoCausalConv3d
+        h = clip(i[0] + i[1] if 1 in i else i[0])
+        h = h + clip(i[2]) if 2 in i else h
+        y = F.silu(h / torch.sqrt(torch.mean(h**2, dim=1, keepdim=True) + decimal(real(s[0])))) if op == "pixelnorm_silu" else h
+        y = frames(window(y, out[0].shape[0], integer(s[1]), integer(s[2])))
+        return [y, frames(h)][:len(out)]
+    if op == "depth_to_space":
+        p = [integer(n) for n in s[:3]]
+        y = spread(clip(i[0] + i[1] if 1 in i else i[0]), p)
+        if 2 in i:
+            other = spread(clip(i[2]), p)
+            y = y + other.repeat(1, y.shape[1] // other.shape[1], 1, 1, 1)
+        return [frames(y)]
+    if op == "space_to_depth":
+        p = [integer(n) for n in s[:3]]
+        y = gathered(clip(i[0] + i[1] if 1 in i else i[0]), p)
+        return [frames(y + gathered(clip(i[2]), p).unflatten(1, (y.shape[1], -1)).mean(dim=2) if 2 in i else y)]
     if op == "upsample_conv":
         x = F.interpolate(picture(i[0]), scale_factor=2.0, mode="nearest")
         return [convolution(x, i, w[0], b.get(0), s)]

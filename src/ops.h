@@ -85,8 +85,8 @@ extern "C" {
     X(magnitude, Magnitude, 1, 1, 0, 0, EXACT)                                                           \
     X(frame_window, Window, 2, 3, 0, 3, EXACT)                                                           \
     X(pixelnorm_silu, Window, 2, 3, 0, 3, BOUNDED)                                                       \
-    X(depth_to_space, Depth, 1, 3, 0, 3, EXACT)                                                          \
-    X(space_to_depth, Depth, 1, 3, 0, 3, EXACT)
+    X(depth_to_space, Depth, 1, 3, 0, 4, EXACT)                                                          \
+    X(space_to_depth, Depth, 1, 3, 0, 4, EXACT)
 
 typedef enum OpId {
 #define X(name, args, no, ni, nw, ns, promise) OP_##name,

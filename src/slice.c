@@ -69,6 +69,13 @@ Args slice_small(OpId op, const Args *a, int64_t rows) {
         small.tensor[1].shape[0] = rows;
         return small;
     }
+    if (op == OP_frame_window || op == OP_pixelnorm_silu) { /* frames, and more of them in y */
+        Args small = *a;
+        int64_t extra = a->tensor[0].shape[0] - a->tensor[2].shape[0];
+        for (int i = 0; i < 5; i++)
+            if (i != 3 && small.tensor[i].rank && a->tensor[2].shape[0] > rows) small.tensor[i].shape[0] = i ? rows : rows + extra;
+        return small;
+    }
     bool picture = op == OP_groupnorm || op == OP_groupnorm_silu || op == OP_self_attention ||
                    (op == OP_conv2d && x->shape[0] == y->shape[0]);
     return (slice_rowwise(op) || picture) && slice_rows(a) > rows ? slice_cut(op, a, 0, rows) : *a;

@@ -10,7 +10,7 @@
 
 typedef struct Maker Maker;
 
-enum { SHAPES_PARAMS = 9, SHAPES_COPIES = 256 };
+enum { SHAPES_PARAMS = 10, SHAPES_COPIES = 256 };
 
 /* A call of a model: the shapes that `make` puts into args (zeroed), with tensors of m. p: what make says. */
 typedef struct ShapeCase {

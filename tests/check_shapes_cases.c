@@ -2,7 +2,7 @@
  *
  * FULL: FLUX.1-dev at 1024x1024 (4096 image and 512 text tokens, width 3072, 24 heads of 128), Z-Image (4128 tokens, width
  * 3840, 30 heads, ffn 10240), their encoders, the KL decoder of both, and SANA-Video at 832x480 with 17 frames (7800 tokens)
- * and 81 (32760), width 2240, 20 heads of 112. SMALL: the demo checkpoint at 128x128, for the CPU table.
+ * and 81 (32760), width 2240, 20 heads of 112, LTX-2's VAE at 768x512 (a part of its 121 frames where they are large). SMALL: the demo checkpoint at 128x128, for the CPU table.
  * Easy to get wrong: an op that is missing here fails both tables made from them; add a line when an op is added. */
 #include "check_shapes.h"
 
@@ -325,15 +325,18 @@ static void convolution(Maker *m, const int64_t *p, Conv2d *a, int64_t scale) {
 MAKE(conv2d, Conv2d) { convolution(m, p, a, 1); }
 MAKE(upsample_conv, Conv2d) { convolution(m, p, a, 2); }
 
-/* Frames of y, height, width, channels in and out, kernel in time and space, form, the other path as for conv2d. */
+/* Frames of y, height, width, channels in and out, kernel in time and space, form, the other path as for conv2d; 1: the border is
+ * part of x, 2: zeros before the first frame and behind the last. */
 MAKE(conv3d, Conv3d) {
     a->y = shapes_new(m, real(m), p[0], p[1], p[2], p[4]);
-    a->x = shapes_new(m, real(m), p[0] - 1 + p[5], p[1], p[2], p[3]);
+    int64_t border = p[9] == 1 ? 2 : 0;
+    a->x = shapes_new(m, real(m), p[9] == 2 ? p[0] : p[0] - 1 + p[5], p[1] + border, p[2] + border, p[3]);
     a->w = shapes_weight(m, true, 5, (int64_t[]){p[4], p[5], p[6], p[6], p[3]});
     if (p[8]) a->skip = shapes_new(m, real(m), p[0], p[1], p[2], p[4]);
     if (p[8] == 2) a->skip_bias = shapes_new(m, real(m), p[4]);
     a->stride_t = 1;
-    a->pad = (int32_t)p[6] / 2;
+    a->pad = p[9] == 1 ? 0 : (int32_t)p[6] / 2;
+    a->pad_t = p[9] == 2;
     a->form = (int32_t)p[7];
     a->tf32 = 1;
 }
@@ -349,6 +352,33 @@ MAKE(chan_rmsnorm, ChanRmsNorm) { /* frames, height, width, channels; 1: a convo
     a->w = shapes_new(m, real(m), p[3]);
     if (p[4]) a->bias = shapes_new(m, real(m), p[3]);
 }
+
+/* Frames, height, width, channels; 1: mirrored; what is added: 1 a bias, 2 and a skip, 3 and their sum takes its place. */
+MAKE(window, Window) {
+    int64_t border = 2 * p[4];
+    a->y = shapes_new(m, real(m), p[0] + 2, p[1] + border, p[2] + border, p[3]);
+    a->x = shapes_new(m, real(m), p[0], p[1], p[2], p[3]);
+    if (p[5]) a->bias = shapes_new(m, real(m), p[3]);
+    if (p[5] > 1) a->skip = shapes_new(m, real(m), p[0], p[1], p[2], p[3]);
+    if (p[5] > 2) a->h = a->skip;
+    a->eps = 1e-8f;
+    a->before = 1;
+    a->border = (int32_t)p[4];
+}
+
+/* Frames, height, width of the small side; channels of the large one; the factors; channels of skip, 0: none. */
+static void depth(Maker *m, const int64_t *p, Depth *a, bool deep) {
+    int64_t n = p[4] * p[5] * p[6];
+    Tensor small = shapes_new(m, real(m), p[0], p[1], p[2], p[3] * n);
+    Tensor large = shapes_new(m, real(m), p[0] * p[4] - (deep ? p[4] - 1 : 0), p[1] * p[5], p[2] * p[6], p[3]);
+    a->y = deep ? large : small, a->x = deep ? small : large;
+    a->bias = shapes_new(m, real(m), a->x.shape[3]);
+    if (p[7]) a->skip = shapes_new(m, real(m), a->x.shape[0], a->x.shape[1], a->x.shape[2], p[7]);
+    a->t = (int32_t)p[4], a->rows = (int32_t)p[5], a->columns = (int32_t)p[6];
+    a->drop = deep ? a->t - 1 : 0;
+}
+MAKE(depth_to_space, Depth) { depth(m, p, a, true); }
+MAKE(space_to_depth, Depth) { depth(m, p, a, false); }
 
 MAKE(chan_affine, ChanAffine) { /* frames, height, width, channels */
     a->y = shapes_new(m, real(m), p[0], p[1], p[2], p[3]);
@@ -628,6 +658,27 @@ static const ShapeCase FULL[] = {
     {OP_chan_rmsnorm_silu, "wan.up.3 norm1", {4, 480, 832, 96}, chan_rmsnorm},
     {OP_chan_rmsnorm_silu, "wan.up.3 norm2", {4, 480, 832, 96, 1}, chan_rmsnorm},
     {OP_chan_affine, "wan.in", {21, 60, 104, 16}, chan_affine},
+    {OP_conv3d, "ltx2.mid", {16, 16, 24, 1024, 1024, 3, 3, CONV_RAW, 0, 1}, conv3d},
+    {OP_conv3d, "ltx2.up.0", {16, 16, 24, 1024, 4096, 3, 3, CONV_RAW, 0, 1}, conv3d},
+    {OP_conv3d, "ltx2.up.0 resnet", {31, 32, 48, 512, 512, 3, 3, CONV_RAW, 0, 1}, conv3d},
+    {OP_conv3d, "ltx2.up.1 resnet", {61, 64, 96, 256, 256, 3, 3, CONV_RAW, 0, 1}, conv3d},
+    {OP_conv3d, "ltx2.up.2", {16, 64, 96, 256, 1024, 3, 3, CONV_RAW, 0, 1}, conv3d},
+    {OP_conv3d, "ltx2.up.2 resnet", {32, 128, 192, 128, 128, 3, 3, CONV_RAW, 0, 1}, conv3d},
+    {OP_conv3d, "ltx2.3 up.3 resnet", {32, 128, 192, 128, 128, 3, 3, CONV_RAW}, conv3d},
+    {OP_conv3d, "ltx2.conv_out", {32, 128, 192, 128, 48, 3, 3, CONV_BIAS, 0, 1}, conv3d},
+    {OP_conv3d, "ltx2.upsampler", {16, 16, 24, 1024, 1024, 3, 3, CONV_RAW, 0, 2}, conv3d},
+    {OP_frame_window, "ltx2.up.2", {61, 64, 96, 256, 1, 2}, window},
+    {OP_pixelnorm_silu, "ltx2.mid", {16, 16, 24, 1024, 1, 3}, window},
+    {OP_pixelnorm_silu, "ltx2.up.1 norm1", {61, 64, 96, 256, 1, 3}, window},
+    {OP_pixelnorm_silu, "ltx2.up.2 norm1", {32, 128, 192, 128, 1, 3}, window},
+    {OP_pixelnorm_silu, "ltx2.up.2 norm2", {32, 128, 192, 128, 1, 1}, window},
+    {OP_pixelnorm_silu, "ltx2.3 up.3 norm2", {32, 128, 192, 128, 0, 1}, window},
+    {OP_depth_to_space, "ltx2.up.0", {16, 16, 24, 512, 2, 2, 2, 1024}, depth_to_space},
+    {OP_depth_to_space, "ltx2.up.2", {16, 64, 96, 128, 2, 2, 2, 256}, depth_to_space},
+    {OP_depth_to_space, "ltx2.3 up.3", {32, 64, 96, 128, 1, 2, 2, 0}, depth_to_space},
+    {OP_depth_to_space, "ltx2.upsampler", {16, 16, 24, 1024, 1, 2, 2, 0}, depth_to_space},
+    {OP_space_to_depth, "ltx2.enc.down.0", {1, 64, 96, 64, 1, 2, 2, 128}, space_to_depth},
+    {OP_space_to_depth, "ltx2.enc.down.2", {4, 32, 48, 64, 2, 2, 2, 512}, space_to_depth},
     {OP_conv2d, "sana.patch, 17 frames", {300, 104, 16, 2240}, patch_conv},
     {OP_linear_many, "sana.qkv, 17 frames", {7800, 2240, PACK, 2240, 2240, 2240}, linear_many},
     {OP_norm_relu_rope, "sana, 17 frames", {7800, 20, 112, 6720, 4480}, norm_relu_rope},
@@ -716,6 +767,10 @@ static const ShapeCase SMALL[] = {
     {OP_chan_rmsnorm, "small frames", {1, 48, 64, 32}, chan_rmsnorm},
     {OP_chan_rmsnorm_silu, "small frames", {4, 48, 64, 32, 1}, chan_rmsnorm},
     {OP_chan_affine, "small frames", {5, 6, 8, 16}, chan_affine},
+    {OP_frame_window, "small frames", {4, 12, 16, 64, 1, 2}, window},
+    {OP_pixelnorm_silu, "small frames", {4, 12, 16, 64, 1, 3}, window},
+    {OP_depth_to_space, "small frames", {4, 6, 8, 32, 2, 2, 2, 64}, depth_to_space},
+    {OP_space_to_depth, "small frames", {4, 6, 8, 32, 2, 2, 2, 64}, space_to_depth},
     {OP_conv2d, "small sana.patch", {24, 16, 16, 224}, patch_conv},
     {OP_conv2d, "small sana.temporal", {3, 48, 224}, temporal_conv},
     {OP_norm_relu_rope, "small sana", {144, 2, 112, 672, 448}, norm_relu_rope},

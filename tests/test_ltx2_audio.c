@@ -128,7 +128,8 @@ static void wrong_shapes(Golden *g, const AudioParts *p) {
     g->x.dtype = F32;
     Tensor mel = exec_new(&g->x, 9, AUDIO_BANDS, 2), z = exec_new(&g->x, AUDIO_LATENT, 8), sound = exec_new(&g->x, 9, 2);
     if (p->part == AUDIO_VAE) {
-        expect_status(vae_ltx2_audio_decode(&p->vae, &g->x, z, tensor_slice(mel, 0, 0, 8)), ERR_MODEL, "[4 L - 3, 16, 2]", &g->error);
+        expect_status(vae_ltx2_audio_decode(&p->vae, &g->x, z, tensor_slice(mel, 0, 0, 8)), ERR_MODEL, "[4 L - 3, 16, 2]",
+                      &g->error);
         expect_status(vae_ltx2_audio_decode(&p->vae, &g->x, mel, mel), ERR_MODEL, "latents F32 [L, 8]", &g->error);
     } else {
         expect_status(vocoder_ltx2_run(&p->vocoder, &g->x, mel, sound), ERR_MODEL, "[rows, 16, 2]", &g->error);

@@ -166,7 +166,8 @@ static Status no_clamp(Exec *x, const void *args) {
 static Status log_of_ten(Exec *x, const void *args) {
     const Act *a = args;
     TRY(fault_call(x, OP_act, a));
-    for (int64_t i = 0; a->kind == ACT_LOG_FLOOR && i < tensor_numel(a->y); i++) faults_set(a->y, i, faults_get(a->y, i) * 0.4342945f);
+    for (int64_t i = 0; a->kind == ACT_LOG_FLOOR && i < tensor_numel(a->y); i++)
+        faults_set(a->y, i, faults_get(a->y, i) * 0.4342945f);
     return OK;
 }
 static Status sum_of_three(Exec *x, const void *args) {
@@ -310,7 +311,8 @@ static Status conv_once(Exec *x, const Conv2d *a, bool with_bias) {
     Conv2d c = *a;
     Weight w = *a->w, wide = w;
     int64_t n = tensor_numel(a->y), ch = a->y.shape[2];
-    Tensor in = exec_new_as(x, F32, a->x.shape[0], a->x.shape[1], a->x.shape[2]), out = exec_new_as(x, F32, a->y.shape[0], a->y.shape[1], ch);
+    Tensor in = exec_new_as(x, F32, a->x.shape[0], a->x.shape[1], a->x.shape[2]);
+    Tensor out = exec_new_as(x, F32, a->y.shape[0], a->y.shape[1], ch);
     for (int64_t i = 0; i < tensor_numel(in); i++) faults_set(in, i, faults_get(a->x, i));
     wide.bias = (Tensor){0};
     c.x = in, c.y = out, c.w = &wide, c.skip = c.skip_bias = (Tensor){0};
@@ -366,10 +368,12 @@ static Status raised_unrounded(Exec *x, const void *args) { /* the ratio before 
 }
 enum { SKIP_RAISED = 1, SKIP_SINE = 2, SKIP_ADDED = 4, SKIP_SNAKE = 8 };
 static Status snake_unrounded(Exec *x, const SnakeFiltered *a, int skip) {
-    int64_t c = a->x.shape[1], rows = a->x.shape[0], taps = tensor_numel(a->up), lead = taps / 2 - 1, crop = 2 * lead + (taps - 2) / 2;
+    int64_t c = a->x.shape[1], rows = a->x.shape[0], taps = tensor_numel(a->up);
+    int64_t lead = taps / 2 - 1, crop = 2 * lead + (taps - 2) / 2;
     Tensor s = exec_new_as(x, F32, 2 * rows, c);
     for (int64_t i = 0; i < 2 * rows * c; i++) {
-        float u = 0, by = r(a->y, expf(faults_get(a->alpha, i % c))), inverse = r(a->y, 1 / r(a->y, r(a->y, expf(faults_get(a->beta, i % c))) + 1e-9f));
+        float u = 0, by = r(a->y, expf(faults_get(a->alpha, i % c))), beta = r(a->y, expf(faults_get(a->beta, i % c)));
+        const float inverse = r(a->y, 1 / r(a->y, beta + 1e-9f));
         for (int64_t j = 0; j < taps; j++) {
             if ((i / c + crop - j) % 2) continue;
             int64_t at = (i / c + crop - j) / 2 - lead;

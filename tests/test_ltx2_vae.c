@@ -149,6 +149,82 @@ static void bytes(Golden *g, const Ltx2Parts *p, DType dtype) {
     arena_reset(&g->work, mark);
 }
 
+/* --- the same video in pieces --- */
+
+static void pieces(Golden *g, const Ltx2Parts *p, DType dtype) {
+    size_t mark = arena_mark(&g->work);
+    g->x.dtype = dtype;
+    for (int64_t n = 1; n <= LTX2_LATENT; n++) {
+        Tensor z = ltx2_latents(g, "z", n, F32), one = ltx2_video_like(g, &p->decoder.c, n);
+        Tensor other = ltx2_video_like(g, &p->decoder.c, n), rgb = exec_tensor(&g->x, U8, 4, one.shape);
+        Tensor want = exec_tensor(&g->x, U8, 4, one.shape);
+        uint64_t calls = calls_count(&g->calls, OP_roll);
+        expect_ok(vae_ltx2_decode(&p->decoder, &g->x, z, one), &g->error);
+        expect(calls_count(&g->calls, OP_roll) == calls);
+        for (int64_t together = 1; together < 10; together++) {
+            memset(other.data, 0x55, tensor_bytes(other));
+            expect_ok(vae_ltx2_decode_pieces(&p->decoder, &g->x, z, together, other), &g->error);
+            expect_at(!memcmp(one.data, other.data, tensor_bytes(one)), "the bits of the whole", dtype_name(dtype),
+                      (int)(10 * n + together));
+        }
+        expect(n < LTX2_LATENT || calls_count(&g->calls, OP_roll) > calls);
+        expect_ok(op_to_rgb8(&g->x, &(ToRgb8){.y = want, .x = one}), &g->error);
+        expect_ok(vae_ltx2_decode_pieces(&p->decoder, &g->x, z, 2, rgb), &g->error);
+        expect_at(!memcmp(rgb.data, want.data, tensor_bytes(rgb)), "the bytes of the whole", dtype_name(dtype), (int)n);
+        arena_reset(&g->work, mark);
+    }
+}
+
+/* --- the plan of the published size --- */
+
+/* Bytes of the work arena for 121 frames of 768 x 512, latents and bytes of the video included. */
+static size_t planned(Golden *g, const char *config, DType dtype, int64_t together, size_t *scratch) {
+    VaeLtx2 v;
+    Bind b = {.prefix = ""};
+    write_config(config);
+    expect_ok(vae_ltx2_open(folder, &v, &g->error), &g->error);
+    vae_ltx2_bind(&v, &b);
+    for (int i = 0; i < b.count; i++) { /* as a dry run sees them: shapes without numbers */
+        BindRow *r = &b.rows[i];
+        int64_t s[5] = {r->shape[0], r->shape[2], r->shape[3], r->shape[4], r->shape[1]};
+        Tensor w = tensor_make((void *)4096, dtype, r->rank, r->rank > 2 ? s : r->shape);
+        if (r->target == BIND_VECTOR) *r->vector = w;
+        else if (r->target == BIND_BIAS) r->weight->bias = w;
+        else r->weight->w = w, r->weight->round = dtype;
+    }
+    Device dry = device_dry();
+    Arena work, room;
+    Calls calls = {0};
+    expect_ok(arena_open(&work, &dry, "work", (size_t)1 << 40, &g->error), &g->error);
+    expect_ok(arena_open(&room, &dry, "scratch", (size_t)1 << 40, &g->error), &g->error);
+    Exec x = {.ops = &g->ops, .device = &dry, .calls = &calls, .work = &work, .scratch = &room, .error = &g->error,
+              .dtype = dtype, .dry = true};
+    Tensor z = exec_new_as(&x, F32, 16, 16, 24, 128), video = exec_new_as(&x, U8, 121, 512, 768, 3);
+    size_t before = work.used;
+    expect_ok(vae_ltx2_decode_pieces(&v, &x, z, together, video), &g->error);
+    expect(work.used == before);
+    size_t peak = work.peak;
+    *scratch = room.peak;
+    if (getenv("GOLDEN_VERBOSE"))
+        printf("plan  768x512x121 in %s, %d frames a piece: %.2f GiB, scratch of this table %.2f GiB\n", dtype_name(dtype),
+               (int)together, (double)peak / 0x1p30, (double)room.peak / 0x1p30);
+    calls_free(&calls);
+    arena_close(&work);
+    arena_close(&room);
+    bind_free(&b);
+    return peak;
+}
+
+static void plans(Golden *g) {
+    const size_t gib = (size_t)1 << 30;
+    size_t scratch;
+    expect(planned(g, "{\"decoder_causal\": false}", BF16, 0, &scratch) < 11 * gib / 4);
+    expect(planned(g, "{\"decoder_causal\": false}", BF16, 8, &scratch) < 5 * gib / 4);
+    expect(planned(g, "{\"decoder_causal\": false}", F32, 0, &scratch) < 11 * gib / 2);
+    expect(planned(g, LTX23, BF16, 0, &scratch) < 3 * gib);
+    expect(planned(g, LTX23, BF16, 8, &scratch) < 3 * gib / 2);
+}
+
 int main(void) {
     static const struct { const char *form; int f32, bf16; } FORMS[] = {{"20", 29, 37}, {"23", 29, 38}, {"other", 17, 0}};
     static Golden g; /* lint: allow-static (test program) */
@@ -169,10 +245,12 @@ int main(void) {
         report(&g, "f32", FORMS[i].f32);
         if (!i) wrong_shapes(&g, &p);
         bytes(&g, &p, F32);
+        pieces(&g, &p, F32);
         ltx2_close(&p);
         expect_ok(ltx2_open(&g, folder, false, BF16, &p), &g.error);
         if (!i) statistics(&g, &p);
         bytes(&g, &p, BF16);
+        pieces(&g, &p, BF16);
         if (FORMS[i].bf16) expect_ok(ltx2_bf16(&g, FORMS[i].form, &p), &g.error);
         report(&g, "bf16", FORMS[i].bf16);
         ltx2_close(&p);
@@ -184,6 +262,7 @@ int main(void) {
         report(&g, "up", i == 2 ? 5 : 1);
         ltx2_close(&p);
     }
+    plans(&g);
     golden_close(&g);
     expect_cleanup(folder);
     return expect_done();

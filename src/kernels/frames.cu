@@ -250,7 +250,7 @@ template <typename T> struct Exchange {
     const T *x, *bias, *skip;
     int64_t skip_stride[3];
     uint32_t height, width; /* of the small side */
-    uint32_t t, rows, columns, n;
+    uint32_t t, rows, columns, n, drop;
     uint32_t channels; /* of a pixel of the large side */
     uint32_t period;   /* channels of skip in the form of y, or how many of them are one's mean */
 };
@@ -270,7 +270,7 @@ template <typename T, int V> __global__ void __launch_bounds__(THREADS) k_to_spa
     }
     uint32_t line = at / a.width, j = at - line * a.width, f = line / a.height, i = line - f * a.height;
     uint32_t slow = k / a.columns, d = k - slow * a.columns, frame_part = slow / a.rows, b = slow - frame_part * a.rows;
-    int64_t frame = (int64_t)a.t * f + frame_part - (a.t - 1);
+    int64_t frame = (int64_t)a.t * f + frame_part - a.drop;
     if (frame < 0) return;
     uint32_t first = group * V, around = a.skip ? first % a.period : 0;
     const T *from = a.x + (int64_t)at * a.n * a.channels + (int64_t)first * a.n + k;
@@ -317,7 +317,7 @@ template <typename T> Status exchange(Exec *x, OpId op, const Depth *a) {
     p.skip = a->skip.rank ? (const T *)a->skip.data : nullptr;
     for (int d = 0; d < 3 && a->skip.rank; d++) p.skip_stride[d] = a->skip.stride[d];
     p.height = (uint32_t)small.shape[1], p.width = (uint32_t)small.shape[2];
-    p.t = (uint32_t)a->t, p.rows = (uint32_t)a->rows, p.columns = (uint32_t)a->columns, p.n = p.t * p.rows * p.columns;
+    p.t = (uint32_t)a->t, p.rows = (uint32_t)a->rows, p.columns = (uint32_t)a->columns, p.n = p.t * p.rows * p.columns, p.drop = (uint32_t)a->drop;
     p.channels = (uint32_t)large.shape[3];
     p.period = !a->skip.rank ? 1 : (uint32_t)(deep ? a->skip.shape[3] / p.n : a->skip.shape[3] / a->x.shape[3]);
     int64_t pixels = small.shape[0] * small.shape[1] * small.shape[2];

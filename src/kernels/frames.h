@@ -24,10 +24,10 @@ typedef struct Window {
 } Window;
 
 /* n = t y x (t, y, x being 1 or more), for depth_to_space
- *   y [t F - (t - 1), y Y, x X, C], x [F,Y,X,n C], bias [n C] or absent, skip [F,Y,X,n K] or absent, C a multiple of K;
- *   y of frame t f + a - (t - 1), row y i + b, column x j + d, channel c is r(u(c) + v(c mod K)): u = r(x + bias) and v = skip
- *   at place (f, i, j), channel ((c t + a) y + b) x + d. The first t - 1 frames would be there, and are left out.
- * space_to_depth, same args:
+ *   y [t F - drop, y Y, x X, C], x [F,Y,X,n C], bias [n C] or absent, skip [F,Y,X,n K] or absent, C a multiple of K;
+ *   y of frame t f + a - drop, row y i + b, column x j + d, channel c is r(u(c) + v(c mod K)): u = r(x + bias) and v = skip at
+ *   place (f, i, j), channel ((c t + a) y + b) x + d. The first `drop` frames, less than t, are left out.
+ * space_to_depth, same args, drop 0:
  *   y [F/t, Y/y, X/x, n C], x [F,Y,X,C], bias [C] or absent, skip [F,Y,X,g C] or absent;
  *   channel k = ((c t + a) y + b) x + d at place (f, i, j) is r(u + r(mean)): u = r(x + bias) of channel c at place (t f + a,
  *   y i + b, x j + d); mean = the sum, in f32 and in their order, of channels g k .. g k + g - 1 of what skip would be in this
@@ -35,7 +35,7 @@ typedef struct Window {
  * skip may be strided, its channels contiguous. Promise EXACT. y aliases nothing. */
 typedef struct Depth {
     Tensor y, x, bias, skip;
-    int32_t t, rows, columns; /* the t, y, x of above */
+    int32_t t, rows, columns, drop; /* the t, y, x of above */
 } Depth;
 
 #endif

@@ -154,7 +154,7 @@ static int64_t offset(const Tensor *t, int64_t f, int64_t i, int64_t j) {
 
 static void to_space(const Depth *p, Place at) {
     int64_t n = (int64_t)p->t * p->rows * p->columns, k = ((int64_t)at.a * p->rows + at.b) * p->columns + at.d;
-    int64_t frame = p->t * at.f + at.a - (p->t - 1), channels = p->y.shape[3];
+    int64_t frame = p->t * at.f + at.a - p->drop, channels = p->y.shape[3];
     int64_t period = p->skip.rank ? p->skip.shape[3] / n : 1;
     if (frame < 0) return;
     int64_t to = offset(&p->y, frame, p->rows * at.i + at.b, p->columns * at.j + at.d), from = offset(&p->x, at.f, at.i, at.j);

@@ -12,7 +12,7 @@
 
 #include "vae/vae_ltx2_blocks.h"
 
-enum { VAE_LTX2_MAX_LEVELS = 6, VAE_LTX2_MAX_RESNETS = 10 };
+enum { VAE_LTX2_MAX_LEVELS = 6 };
 
 /* How many one frame, row, pixel becomes, or of how many one is made: 1 or 2 each. */
 typedef struct VaeLtx2Scale { int t, y, x; } VaeLtx2Scale;
@@ -60,9 +60,16 @@ Status vae_ltx2_normalise(const VaeLtx2 *v, Exec *x, Tensor y, Tensor z);
 
 /* video [frames, scale Y, scale X, 3] from z [F, Y, X, latent] as the transformer leaves it: F32 or x's dtype, any strides; it
  * is rounded to x's dtype and de-normalised here. video is U8 (to_rgb8), or of x's dtype and then not clamped: a reader clamps
- * to [-1, 1]. A whole clip at a time. ERR_MODEL for other shapes; a mirrored border needs latents of 2 x 2.
- * Work arena: see vae_ltx2_decode.c. Taps: vae.denormalised, vae.conv_in, vae.resnet of each resnet, vae.up.<i> behind each
- * upsampling, vae.norm_out, vae.frames. */
+ * to [-1, 1]. ERR_MODEL for other shapes; a mirrored border needs latents of 2 x 2.
+ * Work arena: three times the frames of the last level, [frames, scale Y / patch, scale X / patch, its channels], and a window of
+ * the level before. Taps: vae.denormalised, vae.conv_in, vae.norm of every norm's window, vae.up.<i> behind each upsampling,
+ * vae.norm_out (a window too), vae.frames. */
 Status vae_ltx2_decode(const VaeLtx2 *v, Exec *x, Tensor z, Tensor video);
+
+/* The same frames with less memory: the last upsampling and all behind it run in pieces of `together` frames of what it
+ * doubles (rather more where the first piece would be too short to yield a frame; 0: the whole). The same sums: bits differ
+ * where a library chooses the order of a sum by a clip's length. Work arena: the level before as a whole, and of the last level
+ * three pieces and some five frames for each of its resnets. Taps of each piece. */
+Status vae_ltx2_decode_pieces(const VaeLtx2 *v, Exec *x, Tensor z, int64_t together, Tensor video);
 
 #endif

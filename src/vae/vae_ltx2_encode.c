@@ -69,7 +69,7 @@ static Status downsample(const VaeLtx2Encoder *v, Exec *x, VaeLtx2Run *r, int i)
 
 static Status head(const VaeLtx2Encoder *v, Exec *x, VaeLtx2Run *r, Tensor z) {
     Tensor window;
-    TRY(vae_ltx2_blocks_norm(x, r, "vae.norm_out", "vae.enc.norm_out", &window));
+    TRY(vae_ltx2_blocks_norm(x, r, "vae.norm_out", "vae.enc.norm_out", false, &window));
     Tensor moments = vae_ltx2_blocks_product(r, window, &v->conv_out);
     TRY(vae_ltx2_blocks_conv(x, r, &v->conv_out, window, moments, CONV_BIAS));
     TRY(exec_tap(x, "vae.enc.moments", moments));
