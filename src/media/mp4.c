@@ -58,6 +58,15 @@ static const char *const SOUND_NAMES[MP4_SOUNDS] = {"", "aac", "flac", "pcm"};
 
 const char *mp4_sound_name(Mp4Sound sound) { return SOUND_NAMES[sound]; }
 
+bool mp4_sound_parse(const char *name, Mp4Sound *out) {
+    for (int i = MP4_SOUND_AUTO + 1; i < MP4_SOUNDS; i++)
+        if (!strcmp(name, SOUND_NAMES[i])) {
+            *out = (Mp4Sound)i;
+            return true;
+        }
+    return false;
+}
+
 /* What is wrong whatever libav is there; o is resolved. */
 static Status check_values(const Mp4Clip *c, const Mp4Options *o, Error *e) {
     const Kind *k = &KINDS[o->codec];

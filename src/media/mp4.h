@@ -51,6 +51,7 @@ typedef struct Mp4Options {
 const char *mp4_codec_name(Mp4Codec codec); /* "h264" */
 const char *mp4_sound_name(Mp4Sound sound); /* "aac" */
 bool mp4_codec_parse(const char *name, Mp4Codec *out);
+bool mp4_sound_parse(const char *name, Mp4Sound *out);
 /* AUTO, SOUND_AUTO and crf -1 replaced by what they mean. */
 Mp4Options mp4_resolved(Mp4Options o);
 bool mp4_lossless(Mp4Options o); /* the pictures; of sound, pcm is */
