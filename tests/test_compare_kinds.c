@@ -22,6 +22,7 @@
 #define av_read_info stub_info
 #define av_read_video stub_video
 #define av_sound_read stub_sound
+#define av_sound_info stub_sound_info
 #undef AV_READ_H
 #include "media/av_read.c"
 #include "media/av_sound.c"
@@ -314,6 +315,8 @@ static void test_stub(void) {
     expect_status(stub_probe("x.mp4", &video, &sound, &e), ERR_IO, PART, &e);
     expect_status(stub_open("x.mp4", false, &r, &e), ERR_IO, PART, &e);
     expect_status(stub_sound("x.mp4", &s, &e), ERR_IO, PART, &e);
+    AvSoundInfo told;
+    expect_status(stub_sound_info("x.mp4", &told, &e), ERR_IO, PART, &e);
     expect(!r && !s.samples && !video && !sound);
 }
 
