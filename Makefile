@@ -114,8 +114,9 @@ $(BUILD)/tests/checkop: $(CHECKOBJ)
 	@echo "  LD  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS)
 
-# The judge of the demo pictures, shared by its own test and the program that draws and scores.
-$(BUILD)/tests/test_score $(BUILD)/tests/score_demo: $(BUILD)/tests/score.o
+# The judges of the demo pictures and clips, shared by their own tests and the program that draws and scores.
+$(BUILD)/tests/test_score $(BUILD)/tests/test_score_clip $(BUILD)/tests/score_demo: $(BUILD)/tests/score.o
+$(BUILD)/tests/test_score_clip $(BUILD)/tests/score_demo: $(BUILD)/tests/score_clip.o
 
 # Programs in which a model of clips without weights stands in front of the list of models: a test, and ditto itself.
 $(BUILD)/tests/test_clip $(BUILD)/tests/ditto_clips: TESTLIBS += -Wl,--wrap=model_find

@@ -17,6 +17,7 @@ WHAT = {
     "flux_peak_gib": "FLUX.1-dev, peak GPU memory", "vae_kl_1024_lossless_ms": "KL decoder 1024x1024, lossless",
     "vae_kl_1024_high_ms": "the same, high", "zimage_step_lossless_ms": "Z-Image 1024x1024, a step, lossless",
     "zimage_step_high_ms": "the same, high", "zimage_e2e8_ms": "Z-Image-Turbo, 8 steps, prompt to PNG, weights in place",
+    "zimage_text_ms": "Z-Image's text encoder alone, 64 tokens",
     "resgate_t_us": "residual gate, transposed, 7800x2240", "resgate_us": "residual gate 4096x3072",
     "ln_mod_us": "LayerNorm + modulation 4096x3072"}
 PEERS = {"diffusers_eager": "diffusers", "diffusers_compiled": "diffusers compiled", "diffusers_channels_last": "diffusers, channels last",

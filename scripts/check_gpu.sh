@@ -85,10 +85,15 @@ zimage_parity() {
     parity z-tiny-short-bf16 $tiny bf16 64 64 2 512 "a"
     parity z-tiny-image-bf16 $tiny bf16 80 64 5 48 "$p" -i tests/golden/photo.jpg
     parity z-tiny-cfg-bf16 $tiny bf16 64 64 2 48 "$p" --cfg-scale 2.5 -n "a dark, blurry photo"
+    # captions of 64 and 32 rows: one batch of two, the shorter item masked; then the last steps without guidance
+    parity z-tiny-cfg-long-bf16 $tiny bf16 80 64 2 48 "$p; $p" --cfg-scale 2.5 -n "a dark, blurry photo"
+    parity z-tiny-cfg-short-bf16 $tiny bf16 80 64 3 48 "a" --cfg-scale 2.5 -n "$p; $p" --cfg-truncation 0.4
     if [ -n "${WIDE:-}" ]; then # production widths, few layers, F32 on disk
         python3 scripts/random_checkpoint.py "$wide" --model z-image-turbo --layers 2 --qwen-layers 4
         parity z-wide-bf16 "$wide" bf16 1024 1024 2 512 "$p"
         parity z-wide-short-bf16 "$wide" bf16 1280 720 2 512 "a"
+        parity z-wide-cfg-bf16 "$wide" bf16 1024 1024 2 512 "$p" --cfg-scale 4 -n ""
+        parity z-wide-cfg-long-bf16 "$wide" bf16 1024 1024 2 512 "$p; $p; $p; $p" --cfg-scale 4 -n ""
         rm -rf "$wide"
     fi
     if [ -n "${FULL:-}" ]; then

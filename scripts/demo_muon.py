@@ -24,18 +24,21 @@ def orthogonalise(g):
 
 
 class Optimiser:
-    """Muon on `matrices`, Adam on `others`. Gradients are clipped to norm 1 together."""
+    """Muon on `matrices` (of a convolution's weight: [out, the rest]), Adam on `others`. Gradients are clipped to norm 1
+    together."""
 
     def __init__(self, matrices, others, weight_decay=0.0, momentum=0.95, beta1=0.9, beta2=0.99):
         self.others, self.weight_decay, self.momentum = list(others), weight_decay, momentum
         self.beta1, self.beta2, self.count = beta1, beta2, 0
         shapes = {}
         for p in matrices:
-            shapes.setdefault(tuple(p.shape), []).append(p)
-        self.groups = [(ps, torch.zeros(len(ps), *shape, device=ps[0].device)) for shape, ps in shapes.items()]
+            shapes.setdefault(tuple(p.flatten(1).shape), []).append(p)
         self.all = list(matrices) + self.others
         for p in self.all:
             p.grad = torch.zeros_like(p)
+        self.groups = [([p.detach().flatten(1) for p in ps], torch.zeros(len(ps), *shape, device=ps[0].device))
+                       for shape, ps in shapes.items()]
+        self.group_grads = [[p.grad.flatten(1) for p in ps] for ps in shapes.values()]
         self.m = [torch.zeros_like(p) for p in self.others]
         self.v = [torch.zeros_like(p) for p in self.others]
         dev = self.all[0].device
@@ -61,8 +64,8 @@ class Optimiser:
         update = torch._foreach_div(self.m, down)
         torch._foreach_mul_(update, self.adam_lr)
         torch._foreach_sub_(self.others, update)
-        for ps, buf in self.groups:
-            g = torch.stack([p.grad for p in ps])
+        for (ps, buf), grads in zip(self.groups, self.group_grads):
+            g = torch.stack(grads)
             buf.lerp_(g, 1 - self.momentum)
             u = orthogonalise(torch.lerp(g, buf, self.momentum)).float()
             u = u * (self.lr * (0.2 * max(u.shape[1:]) ** 0.5))

@@ -214,6 +214,17 @@ def describe(background, codes):
 
 # --- pictures ---------------------------------------------------------------------------------------------
 
+def cover(shape, x, y, r):
+    """Share of a pixel 0..1 that a shape of radius r covers, from its signed distance with a ramp of one pixel. x, y: the
+    pixel's middle from the shape's, x as its absolute value. Tensors that broadcast."""
+    import torch
+
+    circle = (x * x + y * y).sqrt() - r
+    square = torch.maximum(x, y.abs()) - 0.9 * r
+    triangle = torch.maximum(y - 0.9 * r, (2.0 * x - 1.15 * (y + 1.1 * r)) / 2.3071)
+    return (0.5 - torch.where(shape == 0, circle, torch.where(shape == 1, square, triangle))).clamp(0, 1)
+
+
 def render(background, codes, generator=None, fixed=None):
     """Pictures of many scenes at once with torch on the device of `codes`. background [N], codes [N, 3] integer
     tensors; returns f32 [N, 3, 128, 128] in -1..1. Edges are anti-aliased from signed distances (1 pixel ramp).
@@ -239,13 +250,8 @@ def render(background, codes, generator=None, fixed=None):
         x = (axis[None, None, :] - x0[:, k, None, None]).abs()
         y = axis[None, :, None] - y0[:, k, None, None]
         rk = r[:, k, None, None]
-        circle = (x * x + y * y).sqrt() - rk
-        square = torch.maximum(x, y.abs()) - 0.9 * rk
-        triangle = torch.maximum(y - 0.9 * rk, (2.0 * x - 1.15 * (y + 1.1 * rk)) / 2.3071)
-        kind = shape[:, k, None, None]
-        sdf = torch.where(kind == 0, circle, torch.where(kind == 1, square, triangle))
-        cover = (0.5 - sdf).clamp(0, 1) * (~absent[:, k, None, None])
-        picture = picture + cover[:, None] * (palette[colour[:, k]][:, :, None, None] - picture)
+        share = cover(shape[:, k, None, None], x, y, rk) * (~absent[:, k, None, None])
+        picture = picture + share[:, None] * (palette[colour[:, k]][:, :, None, None] - picture)
     return picture / 127.5 - 1
 
 

@@ -13,7 +13,7 @@ bf16 ones; V is a config's name:
   V.latents    F32              the mode of two latent frames, encoded in f32, [F,Y,X,C]; V.image: of the first frame alone
   V.bf16       BF16 [S, n]      samples of each stage of decoder and encoder, in their order; what follows a stage is fed with
   V.room       F32 [S]          drawn values, not with its result; |f32 - bf16| over the samples. Not of "other"
-  scaled       BF16             latents de-normalised as the pipeline does for the decoder; normal, normal_bf16: latents normalised
+  scaled       BF16             latents de-normalised as for the decoder; normal, normal_bf16: latents normalised
   up.latents, up.bf16, up.room  the same of the upsampler, plain.latents: of the one with 2.3's names
 
 Easy to get wrong: a norm's stage is the window that the next convolution reads, with copied frames and mirrored borders.

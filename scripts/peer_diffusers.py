@@ -330,6 +330,23 @@ def zimage_picture(a, wanted):
         figure(name, values, "ms", theirs, answer)
 
 
+LONGER = ("a lighthouse on a cliff at dusk, waves breaking far below, the beam cutting through mist, gulls above the lamp, a small boat "
+          "with a lantern coming home, wet rocks, long exposure, muted blue and orange, a wide empty sky, take 123")
+
+
+def zimage_text(a, wanted):
+    """The text encoder alone on 64 tokens, padded to 512 as the pipeline has it: encode_prompt, the embeddings to the host."""
+    peers = {}
+    if a.peers:
+        from diffusers import ZImagePipeline
+        pipe = ZImagePipeline.from_pretrained(a.model, torch_dtype=BF16, transformer=None, vae=None).to(a.device)
+        peers["diffusers_eager"] = lambda: [e.cpu() for e in pipe.encode_prompt(
+            prompt=LONGER, device=a.device, do_classifier_free_guidance=False, max_sequence_length=512)[0]]
+    notes = {"text_tokens": tokens_of(a, LONGER)}
+    for name, values, theirs, answer in turns(a, "text", 5, 1, peers, wanted):
+        figure(name, values, "ms", {**theirs, **notes}, answer)
+
+
 def eager_chains(device):
     """What PyTorch runs for the figures of single kernels."""
     r = dict(device=device, dtype=BF16)
@@ -368,7 +385,8 @@ def kernels(a, wanted):
         figure(name, ours, "us", peers, said)
 
 
-ZIMAGE = {"zimage_step_lossless_ms": zimage_step, "zimage_step_high_ms": zimage_step, "zimage_e2e8_ms": zimage_picture}
+ZIMAGE = {"zimage_step_lossless_ms": zimage_step, "zimage_step_high_ms": zimage_step, "zimage_e2e8_ms": zimage_picture,
+          "zimage_text_ms": zimage_text}
 # Those with a peak first: nothing of PyTorch's may be on the GPU then.
 OF = {"flux_e2e28_s": flux_whole, "flux_peak_gib": flux_whole, "flux_load_s": flux_load, "flux_step_lossless_ms": flux_step,
       "flux_step_high_ms": flux_step, "vae_kl_1024_lossless_ms": vae_decode, "vae_kl_1024_high_ms": vae_decode,

@@ -193,13 +193,16 @@ def base_variant(model_dir, out):
 def golden_runs(model_dir, out, device, meta):
     runs = {"turbo": dict(prompt=PROMPT, steps=3, seed=5),
             "base": dict(prompt=PROMPT, negative=NEGATIVE, cfg=2.5, steps=2, seed=6),
-            "norm": dict(prompt="", cfg=4.0, steps=3, seed=7, normalization=0.9, truncation=0.2)}
+            "norm": dict(prompt="", cfg=4.0, steps=3, seed=7, normalization=0.9, truncation=0.2),
+            # captions of 64 and 32 rows: the shorter one of the batch is masked; the last step runs alone
+            "long": dict(prompt=f"{PROMPT}; {PROMPT}", negative=NEGATIVE, cfg=2.5, steps=3, seed=8, truncation=0.2),
+            "short": dict(prompt=NEGATIVE, negative=f"{PROMPT}; {PROMPT}", cfg=2.5, steps=2, seed=9)}
     with tempfile.TemporaryDirectory() as tmp:
         base = os.path.join(tmp, "base")
         base_variant(model_dir, base)
         for key, args in runs.items():
             for name, dtype in DTYPES.items():
-                if key == "norm" and name == "bf16":
+                if key in ("norm", "short") and name == "bf16":
                     continue
                 pipe = load(model_dir if key == "turbo" else base, dtype, device)
 
@@ -209,9 +212,13 @@ def golden_runs(model_dir, out, device, meta):
                 r = once(None) if name == "f32" else with_twin(
                     once, (pipe.text_encoder, pipe.transformer, pipe.vae), lambda r: r["noise"],
                     ("velocity", "latents", "prompt_embeds", "negative_prompt", "pixels"))
-                save_run(os.path.join(out, f"zimage_{key}_{name}.safetensors"), r,
-                         {**meta, **args, "height": HEIGHT, "width": WIDTH, "max_sequence_length": TEXT, "dtype": name},
-                         f"{key} {name}, {int(r['mask_1'].sum())} tokens")
+                path, label = os.path.join(out, f"zimage_{key}_{name}.safetensors"), f"{key} {name}, {int(r['mask_1'].sum())} tokens"
+                args_meta = {**meta, **args, "height": HEIGHT, "width": WIDTH, "max_sequence_length": TEXT, "dtype": name}
+                if key in ("long", "short"):     # all but the transformer is in the others
+                    save(path, {k: v for k, v in r.items() if k.startswith(("velocity", "latents_"))}, args_meta)
+                    print(label)
+                else:
+                    save_run(path, r, args_meta, label)
 
 
 def golden_img2img(model_dir, out, device, meta):

@@ -4,12 +4,14 @@
 #   scripts/sanitize.sh OUT [TOOL...]            runs the tools; OUT/TOOL.log keeps everything, OUT/sanitize.txt the summary
 #   scripts/sanitize.sh --summarise TOOL LOG...  reads logs only
 #
-# A finding is ours when the kernel at fault is called k_*; those fail (exit 1). Findings in the kernels of libraries, and
-# refused CUDA calls, are listed with their number. BIN: folder with tests/checkop (build/portable, else build/release).
-# OP: one op only. LIMIT: seconds a tool (600). OURS=1 leaves other kernels uninstrumented, which is quicker.
+# A process a tool, op and part of its cases, JOBS at once (the number of cores), the ops of many cases first and in PARTS (4)
+# parts. A finding is ours when the kernel at fault is called k_*; those fail (exit 1). Findings in the kernels of libraries,
+# and refused CUDA calls, are listed with their number. BIN: folder with tests/checkop (build/portable, else build/release).
+# OP: one op only. LIMIT: seconds a process (300). OURS=1 leaves other kernels uninstrumented, which is quicker.
 # COMPUTE_SANITIZER: the program, if not on the path. CUDA libraries are PyTorch's own copies where it is installed.
 # Easy to get wrong: an arena is one range of mapped memory, so memcheck sees an access beside the arena only; that an
-# op stays within its own tensors is what checkop's guard bands show.
+# op stays within its own tensors is what checkop's guard bands show. A process that did not come to its end has shown nothing:
+# it is named and fails.
 set -u
 
 # One line a finding: class, what, kernel; between tabs. Device frames alone decide: host backtraces name our code too.
@@ -66,6 +68,20 @@ if [ "${1:-}" = --summarise ]; then
     summarise "$@"
     exit
 fi
+if [ "${1:-}" = --job ]; then # TOOL OP PART PARTS: one process; $program, $bin and $out are the parent's
+    tool=$2 name=$out/$2/$3.$4
+    start=$(date +%s)
+    timeout "${LIMIT:-300}" "$program" --tool "$tool" --target-processes all --print-limit 2000 --log-file "$name.%p.part" \
+        ${OURS:+--kernel-regex kns=k_} "$bin/tests/checkop" --small --backend cuda --op "$3" --shard "$4/$5" >"$name.checkop" 2>&1
+    rc=$?
+    cat "$name".*.part >"$name.tool" 2>/dev/null
+    rm -f "$name".*.part
+    word=ended
+    grep -q 'SUMMARY: ' "$name.tool" || word="did not finish"
+    [ $rc -ne 124 ] || word="stopped after ${LIMIT:-300} s"
+    echo "$(($(date +%s) - start)) $3 $4/$5 $rc $word" >"$name.end"
+    exit 0
+fi
 [ $# -ge 1 ] || { sed -n 4,5p "$0" >&2; exit 2; }
 mkdir -p "$1" || exit 2
 out=$(realpath "$1")
@@ -80,24 +96,45 @@ program=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer || ls /usr/local/cud
 libs=$(python3 scripts/torch_libs.py 2>/dev/null)
 [ -z "$libs" ] || export LD_LIBRARY_PATH="$libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export OMP_WAIT_POLICY=passive # checkop would start itself again to set it
+# Ops whose cases take longest, by their number and size: their processes begin first.
+long=" attention attention_eager self_attention conv2d conv3d upsample_conv linear linear_many linear_many_gelu groupnorm groupnorm_silu "
+ops=${OP:-$("$bin/tests/checkop" --list --backend cuda | cut -d ' ' -f 1)}
+jobs() { # begin with what takes long
+    for pass in long short; do
+        for tool in "$@"; do
+            for op in $ops; do
+                case $long in *" $op "*) parts=${PARTS:-4} kind=long ;; *) parts=1 kind=short ;; esac
+                [ $kind = $pass ] || continue
+                for ((i = 0; i < parts; i++)); do echo "$tool $op $i $parts"; done
+            done
+        done
+    done
+}
 failed=0
 {
-    echo "# $(date -u +%F) $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sed -n 1p)"
+    echo "# $(date -u +%F) $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sed -n 1p)"
     echo "# $("$program" --version 2>&1 | grep -i version | sed -n 1p); commit ${COMMIT:-$(git describe --always 2>/dev/null || echo unknown)}"
 } >"$out/sanitize.txt"
+export program bin out
 for tool in "$@"; do
-    rm -f "$out/$tool".*.part
-    timeout "${LIMIT:-600}" "$program" --tool "$tool" --target-processes all --print-limit 2000 \
-        --log-file "$out/$tool.%p.part" ${OURS:+--kernel-regex kns=k_} \
-        "$bin/tests/checkop" --small --backend cuda ${OP:+--op "$OP"} >"$out/$tool.checkop" 2>&1
-    rc=$?
-    cat "$out/$tool".*.part "$out/$tool.checkop" >"$out/$tool.log" 2>/dev/null
-    rm -f "$out/$tool".*.part "$out/$tool.checkop"
+    rm -rf "${out:?}/$tool"
+    mkdir -p "$out/$tool"
+done
+SECONDS=0
+jobs "$@" | xargs -P "${JOBS:-$(nproc)}" -L 1 bash "$(realpath scripts/sanitize.sh)" --job
+for tool in "$@"; do
+    cat "$out/$tool"/*.tool "$out/$tool"/*.checkop >"$out/$tool.log"
     {
         summarise "$tool" "$out/$tool.log" || failed=1
-        [ $rc -ne 124 ] || { echo "$tool: stopped after ${LIMIT:-600} s"; failed=1; }
-        echo "$tool: checkop says: $(grep -E '^[0-9]+ passed, [0-9]+ failed' "$out/$tool.log" | tail -n 1) (exit $rc)"
+        [ "$(cat "$out/$tool"/*.end | wc -l)" -eq "$(jobs "$tool" | wc -l)" ] || { echo "$tool: some processes left nothing behind"; failed=1; }
+        grep -hv ' ended$' "$out/$tool"/*.end | sed "s/^/$tool: /" | grep . && failed=1
+        cat "$out/$tool"/*.checkop | awk -v t="$tool" '/^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; n++ }
+            END { print t ": checkop says: " p + 0 " passed, " f + 0 " failed (" n + 0 " processes)" }'
+        echo "$tool: longest processes (s): $(cat "$out/$tool"/*.end | sort -rn | awk '{ printf "%s%s %s %s", NR > 1 ? ", " : "", $1, $2, $3 }
+            NR == 3 { exit }')"
     } >>"$out/sanitize.txt"
+    rm -rf "${out:?}/$tool"
 done
+echo "# $SECONDS s, ${JOBS:-$(nproc)} processes at once" >>"$out/sanitize.txt"
 cat "$out/sanitize.txt"
 exit $failed

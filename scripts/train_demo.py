@@ -255,10 +255,22 @@ def sample(a, net, vae, texts, length, dev, seed):
         return to_u8(vae.decode(z).sample)
 
 
-def run_steps(a, next_loss, opt, params, averaged, keep, draw, test):
+def undo(opt):
+    """What an optimiser's warm-up runs must give back."""
+    return opt.all + opt.m + opt.v + [b for _, b in opt.groups]
+
+
+def advance(opt, opt_step, params, averaged, lr, part, step):
+    """After a loss left its gradients: an optimiser's step at `part` of the time, and the averages."""
+    opt.set_lr(lr * min(1, (step + 1) / 200) * cosine(part))
+    opt_step()
+    torch._foreach_lerp_(averaged, [p.detach() for p in params], 1 - min(0.999, (2 + step) / (11 + step)))
+
+
+def run_steps(a, next_loss, opt, params, averaged, keep, look):
     """Trains by the clock: next_loss(step) leaves gradients and gives the loss; params are averaged into `averaged`; keep()
-    writes what there is, draw(n) pictures of the first n test prompts, every --look-every seconds."""
-    opt_graph = Graphed(opt.step, [], undo=opt.all + opt.m + opt.v + [b for _, b in opt.groups], say=say)
+    writes what there is; look() judges it: what is right, what is wrong, every --look-every seconds."""
+    opt_graph = Graphed(opt.step, [], undo=undo(opt), say=say)
     begin, step, told, looked = time.time(), 0, time.time(), time.time()
     total = max(1e-3, START + a.seconds - begin)
     since, loss_sum = 0, torch.zeros((), device=params[0].device)
@@ -267,26 +279,23 @@ def run_steps(a, next_loss, opt, params, averaged, keep, draw, test):
         if part >= 1:
             break
         loss_sum += next_loss(step)
-        opt.set_lr(a.lr * min(1, (step + 1) / 200) * cosine(part))
-        opt_graph()
+        advance(opt, opt_graph, params, averaged, a.lr, part, step)
         step += 1
-        torch._foreach_lerp_(averaged, [p.detach() for p in params], 1 - min(0.999, (1 + step) / (10 + step)))
         since += 1
         if step % 25 == 0 and (time.time() - told > 20 or step == 100):
             mean = (loss_sum / since).item()
-            say(f"dit step {step} part {part:.3f} loss {mean:.4f}, {1000 * (time.time() - told) / since:.1f} ms a step")
+            say(f"{a.stage} step {step} part {part:.3f} loss {mean:.4f}, {1000 * (time.time() - told) / since:.1f} ms a step")
             told, since = time.time(), 0
             loss_sum.zero_()
             if not math.isfinite(mean):
                 raise SystemExit("loss is not finite")
         if time.time() - looked > a.look_every:
-            n = min(100, len(test[1]))
-            say(f"  step {step}: right, wrong of {n}:", *tally(draw(n), test[0][:n], test[1][:n]))
+            say(f"  step {step}: right, wrong:", *look())
             keep()
             told, looked, since = time.time(), time.time(), 0
             loss_sum.zero_()
     keep()
-    say(f"dit done: {step} steps, {1000 * (time.time() - begin) / max(1, step):.1f} ms a step")
+    say(f"{a.stage} done: {step} steps, {1000 * (time.time() - begin) / max(1, step):.1f} ms a step")
 
 
 def train_dit(a, dev, latents, clip_ids, t5_ids, vae, test):
@@ -345,10 +354,9 @@ def train_dit(a, dev, latents, clip_ids, t5_ids, vae, test):
     def next_loss(step):
         return (long if step % a.long_every == a.long_every - 1 else short)()
 
-    run_steps(a, next_loss, opt, params, averaged, lambda: save(ema.state_dict(), path),
-              lambda n: sample(a, ema, vae, test[2][:n], LONG, dev, 1), test)
-    n = min(64, len(test[1]))
-    say(f"  right, wrong of {n}:", *tally(sample(a, ema, vae, test[2][:n], LONG, dev, 1), test[0][:n], test[1][:n]))
+    look = lambda n=100: tally(sample(a, ema, vae, test[2][:n], LONG, dev, 1), test[0][:n], test[1][:n])
+    run_steps(a, next_loss, opt, params, averaged, lambda: save(ema.state_dict(), path), look)
+    say("  right, wrong of 64:", *look(64))
 
 
 def start_captions(a, folder, chunk_of, background, codes):

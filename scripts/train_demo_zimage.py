@@ -161,8 +161,9 @@ def train(a, dev, latents, ids, used, vae, test):
     made = [m for m in map(make, LENGTHS) if m[1]]
     weights, steps_of = [m[0] for m in made], [m[1] for m in made]
     rng = random.Random(a.seed)
+    look = lambda n=100: demo.tally(sample(a, ema, vae, test[2][:n], dev, 1), test[0][:n], test[1][:n])
     demo.run_steps(a, lambda step: rng.choices(steps_of, weights)[0](), opt, params, averaged,
-                   lambda: demo.save(ema.state_dict(), path), lambda n: sample(a, ema, vae, test[2][:n], dev, 1), test)
+                   lambda: demo.save(ema.state_dict(), path), look)
 
 
 def stage_dit(a, dev, background, codes, test):

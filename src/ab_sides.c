@@ -121,27 +121,15 @@ void ab_side_close(AbSide *s) {
 
 Status ab_side_find(AbSide *s, const HubEnv *env, Error *e) { return hub_resolve(env, s->cli.model, &s->model, e); }
 
-static bool same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
-
 bool ab_sides_shared(const AbSide *a, const AbSide *b) {
-    const Cli *x = &a->cli, *y = &b->cli;
-    return !a->folder && !b->folder && same_text(a->model, b->model) && same_text(x->device, y->device) &&
-           x->dtype == y->dtype && x->vae_dtype == y->vae_dtype && x->vram == y->vram && x->sync == y->sync &&
-           x->no_graphs == y->no_graphs &&
-           same_text(x->tuned ? x->tuned_file : NULL, y->tuned ? y->tuned_file : NULL);
+    const PipelineOptions x = generate_pipeline(&a->cli), y = generate_pipeline(&b->cli);
+    return !a->folder && !b->folder && a->model && b->model && !strcmp(a->model, b->model) && generate_same_pipeline(&x, &y);
 }
 
 Status ab_side_open(AbSide *s, const volatile int *interrupted, Error *e) {
-    const Cli *c = &s->cli;
-    PipelineOptions options = {.model = s->model,
-                               .device = c->device,
-                               .dtype = c->dtype,
-                               .vae_dtype = c->vae_dtype,
-                               .vram = c->vram,
-                               .sync = c->sync,
-                               .no_graphs = c->no_graphs,
-                               .tuned = c->tuned ? c->tuned_file : NULL,
-                               .interrupted = interrupted};
+    PipelineOptions options = generate_pipeline(&s->cli);
+    options.model = s->model;
+    options.interrupted = interrupted;
     return pipeline_open(&options, &s->pipeline, e);
 }
 
@@ -179,6 +167,7 @@ Status ab_side_warm(AbSide *s, Pipeline *p, const AbScene *scene, const AbShot *
 static void say_warnings(const AbSide *s, const AbScene *scene, const Media *m, bool first) {
     if (!scene->err) return;
     if (m->warning[0]) fprintf(scene->err, "warning: %s: %s\n", s->name, m->warning);
+    if (m->note[0]) fprintf(scene->err, "note: %s: %s\n", s->name, m->note);
     if (m->no_replay[0]) fprintf(scene->err, "warning: %s: %s\n", s->name, m->no_replay);
     for (int i = 0; first && i < m->families; i++)
         if (m->family[i].refused && strcmp(m->family[i].why, m->warning) != 0)
@@ -219,7 +208,7 @@ Status ab_side_shoot(AbSide *s, Pipeline *p, const AbScene *scene, int k, const 
     else
         snprintf(label, sizeof label, "%s ", s->name);
     scene->line->label = label;
-    scene->line->phase[0] = 0;
+    scene->line->clock.phase[0] = 0;
     Status status = render(s, p, scene, k, reference, out, e);
     scene->line->label = "";
     return status == OK ? OK : because(e, "%s", s->name);

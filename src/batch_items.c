@@ -3,6 +3,7 @@
 #include "batch_items.h"
 
 #include "core/file.h"
+#include "generate.h"
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -154,9 +155,7 @@ void batch_items_free(BatchItems *items) {
 static bool same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
 
 bool batch_items_same_pipeline(const BatchJob *a, const BatchJob *b) {
-    return same_text(a->model, b->model) && same_text(a->device, b->device) && a->dtype == b->dtype &&
-           a->vae_dtype == b->vae_dtype && a->vram == b->vram && a->sync == b->sync &&
-           a->no_graphs == b->no_graphs;
+    return same_text(a->model, b->model) && generate_same_pipeline(&a->open, &b->open);
 }
 
 static bool same_pipeline(const BatchItem *a, const BatchItem *b) {

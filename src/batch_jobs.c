@@ -64,9 +64,10 @@ static Status set_option(Cli *cli, const cJSON *item, Error *e) {
 
 static Status keep(BatchJob *b, const Cli *cli, const Cli *defaults, Error *e) {
     b->job = generate_job(cli);
-    b->model = cli->model, b->device = cli->device, b->dtype = cli->dtype, b->vae_dtype = cli->vae_dtype, b->vram = cli->vram;
+    b->open = generate_pipeline(cli);
+    b->model = cli->model;
     b->output = cli->output == defaults->output ? NULL : cli->output;
-    b->sync = cli->sync, b->no_graphs = cli->no_graphs, b->no_metadata = cli->no_metadata;
+    b->no_metadata = cli->no_metadata;
     b->codec = cli->codec, b->crf = cli->crf;
     b->count = cli->count, b->seed_given = cli->seed_given;
     b->inherited = defaults->inject_count;

@@ -18,10 +18,9 @@
 typedef struct BatchJob {
     int number, line;
     Job job;                             /* as asked for, not resolved */
-    const char *model, *device, *output; /* output NULL: the job has none of its own */
-    DType dtype, vae_dtype;
-    size_t vram;
-    bool sync, no_graphs, no_metadata, seed_given;
+    PipelineOptions open;       /* of its pipeline, without the folder */
+    const char *model, *output; /* model as -m; output NULL: the job has none of its own */
+    bool no_metadata, seed_given;
     int count;  /* pictures or clips */
     Mp4Codec codec; /* of video files, as OutputOptions */
     int crf;

@@ -115,9 +115,9 @@ void batch_lines_step(BatchLines *l, const BatchItem *item, const char *phase, i
     snprintf(l->label, sizeof l->label, "%d/%d ", ended < l->total ? ended + 1 : l->total, l->total);
     if (l->events) {
         cJSON *o = begin(item, "progress");
-        cJSON_AddStringToObject(o, "phase", phase);
-        cJSON_AddNumberToObject(o, "done", done);
-        cJSON_AddNumberToObject(o, "total", total);
+        if (l->at != item) l->clock.phase[0] = 0;
+        l->at = item;
+        progress_event(o, phase, done, total, progress_seconds(&l->clock, phase));
         put(l, o);
     }
     progress_step(&l->line, phase, done, total);

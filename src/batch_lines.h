@@ -3,7 +3,7 @@
  *
  *   {"event":"result","job":7,"line":9,"status":"done","seed":7,"path":"DIR/0007.png","sha256":SUM,"seconds":{...}}
  *   {"event":"result","job":8,"line":10,"status":"failed","code":2,"error":"..."}       kept, planned: see README
- *   {"event":"progress","job":7,"phase":"denoise","done":3,"total":28}
+ *   {"event":"progress","job":7,"phase":"denoise","done":3,"total":28,...}       progress.h
  *
  * Any thread may call; a line is never mixed with another. Also counts what came out.
  * Easy to get wrong: results come as pictures are finished, not in the order of the file. */
@@ -20,6 +20,8 @@ typedef struct BatchLines {
     bool events, quiet;
     pthread_mutex_t lock;
     ProgressLine line;
+    ProgressClock clock; /* of events */
+    const BatchItem *at; /* whose phase it times */
     char label[48];
     int total, done, kept, failed; /* pictures */
     Error first;                   /* failure */

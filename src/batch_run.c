@@ -41,15 +41,9 @@ static void drop_pipeline(Batch *b) {
 static Status open_pipeline(Batch *b, const BatchJob *job, Error *e) {
     double start = clock_now();
     TRY(hub_resolve(b->hub, job->model, &b->folder, e));
-    PipelineOptions options = {.model = b->folder,
-                               .device = job->device,
-                               .dtype = job->dtype,
-                               .vae_dtype = job->vae_dtype,
-                               .vram = job->vram,
-                               .sync = job->sync,
-                               .no_graphs = job->no_graphs,
-                               .tuned = b->cli->tuned_file,
-                               .interrupted = b->interrupted};
+    PipelineOptions options = job->open;
+    options.model = b->folder;
+    options.interrupted = b->interrupted;
     Profile profile;
     Status s = pipeline_open(&options, &b->pipeline, e);
     if (s == OK) s = pipeline_profile(b->pipeline, &profile, e);
@@ -102,6 +96,7 @@ static void count_seconds(BatchClock *c, const Media *m) {
 
 static void say_notes(Batch *b, const Media *m) {
     if (m->warning[0]) batch_lines_say(&b->lines, "warning: %s\n", m->warning);
+    if (m->note[0]) batch_lines_say(&b->lines, "note: %s\n", m->note);
     if (m->no_replay[0]) batch_lines_say(&b->lines, "warning: %s\n", m->no_replay);
 }
 

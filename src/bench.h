@@ -4,6 +4,7 @@
  *   decode  from the last latents to the picture's bytes on the host
  *   load    the transformer's weights from their files (page cache) to the device
  *   picture from a new prompt to the bytes of the PNG on the host, the model's own number of steps; by the host's clock
+ *   text    the text encoders alone, on a new prompt, until the embeddings are on the host; by the host's clock
  * --tune: instead of timing, tries other algorithms for the products of one picture (kernels/tune_cuda.h).
  * Not a judge: scripts/bench.sh sets the numbers beside the reference's.
  * With `profile` ops are timed one by one too, in the runs that count; the phase then takes longer by the marks.
@@ -31,7 +32,7 @@ typedef struct BenchOptions {
     bool serve;
     bool profile;                /* times of the ops too (optimes.h), as a table on err */
     FILE *err;                   /* for people */
-    const char *tuned;           /* as PipelineOptions */
+    const char *tuned, *verdicts; /* as PipelineOptions */
     bool tune;                   /* bench_tune, not a phase */
     struct Device *on;           /* as PipelineOptions */
     const volatile int *interrupted;

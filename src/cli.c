@@ -410,6 +410,8 @@ void cli_free(Cli *cli) {
     cli->inject_count = 0;
     free(cli->tuned_file);
     cli->tuned_file = NULL;
+    free(cli->verdict_file);
+    cli->verdict_file = NULL;
 }
 
 /* --- help --- */

@@ -66,6 +66,8 @@ typedef struct Cli {
     bool dry_run, no_metadata, overwrite, json, explain, sync, no_graphs, taps;
     bool profile, tuned;           /* generate, bench */
     char *tuned_file;              /* of --tuned and --tune: not parsed, main.c finds it; malloc'd */
+    bool no_verdicts;
+    char *verdict_file;            /* main.c finds it; NULL: there is no place for it */
     int verbosity;                 /* -1 quiet, 0, 1 verbose */
     Inject inject[CLI_MAX_INJECT]; /* .name is malloc'd (cli_free), .file points into argv */
     int inject_count;

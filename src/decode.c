@@ -3,6 +3,7 @@
 
 #include "core/json.h"
 #include "core/safetensors.h"
+#include "generate.h"
 #include "meta_read.h"
 #include "output.h"
 #include "profile.h"
@@ -151,14 +152,12 @@ Status decode_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bool
     d.line = (ProgressLine){
         .out = cli->verbosity < 0 ? NULL : err, .terminal = terminal, .verbose = cli->verbosity > 0, .label = ""};
     Status s = read_job(&d, e);
-    PipelineOptions options = {.model = folder,
-                               .device = cli->device  ? cli->device
-                                         : d.recorded ? d.record.device
-                                                      : NULL,
-                               .dtype = cli->dtype ? cli->dtype : d.record.dtype,
-                               .vae_dtype = cli->vae_dtype ? cli->vae_dtype : d.record.vae_dtype,
-                               .vram = cli->vram,
-                               .interrupted = interrupted};
+    PipelineOptions options = generate_pipeline(cli);
+    options.model = folder;
+    if (!options.device && d.recorded) options.device = d.record.device;
+    if (!options.dtype) options.dtype = d.record.dtype;
+    if (!options.vae_dtype) options.vae_dtype = d.record.vae_dtype;
+    options.interrupted = interrupted;
     if (s == OK) s = pipeline_open(&options, &d.pipeline, e);
     if (s == OK) s = run(&d, e);
     names_free(&d.names);

@@ -4,6 +4,8 @@
  * on the order of mounts. */
 #include "fusion.h"
 
+#include "verdicts.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -154,6 +156,13 @@ static bool was_probed(const Fusion *f, const Impl *impl, uint64_t key) {
     return false;
 }
 
+/* In an earlier run this variant ran on the whole of such a call, or a part of it, and gave the reference's bits. */
+static bool was_seen(Fusion *f, const Family *family, const Impl *impl, uint64_t key) {
+    if (family->promise != EXACT || verdicts_find(f->verdicts, family, impl, key) != VERDICT_SAME) return false;
+    f->verdicts->believed++;
+    return true;
+}
+
 static Status note_probe(Fusion *f, const Impl *impl, uint64_t key, Error *e) {
     if (f->probes == f->probe_cap) {
         int cap = f->probe_cap ? 2 * f->probe_cap : 64;
@@ -197,7 +206,7 @@ static Status admit(Fusion *f, Mount *m, const Exec *device_exec, bool *good, Er
         const Impl *impl = variant_of(m->family, site->op);
         Error why = {0};
         if (!impl || was_probed(f, impl, site->key)) continue;
-        if (run_probe(f, impl, site, device_exec, &why) != OK) {
+        if (!was_seen(f, m->family, impl, site->key) && run_probe(f, impl, site, device_exec, &why) != OK) {
             refuse(f, m, site, why.text);
             return OK;
         }

@@ -48,6 +48,7 @@ typedef struct Fusion {
     int mounts;
     Probed *probed;   /* what passed a probe */
     int probes, probe_cap;
+    struct Verdicts *verdicts; /* of earlier runs: what ran as an EXACT variant then is not probed; NULL: none */
 } Fusion;
 
 /* ops: the component's table, filled, without families; it stays where it is. */

@@ -1,6 +1,8 @@
 /* gate.c - see gate.h. Results go through the host: slices are small, and no device needs a compare kernel for it. */
 #include "gate.h"
 
+#include "verdicts.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,10 +14,10 @@ static const Family *family_of(const Gate *g, const Impl *impl) {
     return NULL;
 }
 
-static bool passed(const Gate *g, const Impl *impl, uint64_t key) {
+static bool passed(const Gate *g, const Family *family, const Impl *impl, uint64_t key) {
     for (int i = 0; i < g->goods; i++)
         if (g->good[i].key == key && g->good[i].impl == impl) return true;
-    return false;
+    return verdicts_find(g->verdicts, family, impl, key) == VERDICT_SAME;
 }
 
 static size_t align_up(size_t n) { return (n + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
@@ -44,7 +46,7 @@ static size_t reserve(FirstSight *base, const Exec *x, OpId op, const void *args
     const Gate *g = (const Gate *)base;
     const Family *family = family_of(g, impl);
     (void)x;
-    if (!family || family->promise != EXACT || passed(g, impl, ops_signature(op, args))) return 0;
+    if (!family || family->promise != EXACT || passed(g, family, impl, ops_signature(op, args))) return 0;
     Args a = slice_copy(op, args), cut = slice_cut(op, &a, 0, slice_height(op, &a));
     size_t n = 2 * outputs_span(op, &cut);
     return n ? n : 1; /* what cannot be compared still has to be looked at */
@@ -85,24 +87,28 @@ static Status same_outputs(Exec *x, OpId op, const Args *a, const Args *b, bool 
     return OK;
 }
 
-/* One slice both ways. A variant that fails where the reference does not is different. */
-static Status compare(Exec *x, OpId op, const Args *cut, const Impl *impl, bool *same) {
+typedef enum Sight { SAME, OTHER, FAILED } Sight;
+
+/* One slice both ways. A variant that fails where the reference does not is no better than a different one. */
+static Status compare(Exec *x, OpId op, const Args *cut, const Impl *impl, Sight *sight) {
     const Impl *both[2] = {ops_reference(x->ops, op), impl};
     Args a[2] = {*cut, *cut};
     size_t mark = arena_mark(x->scratch);
+    bool same = true;
     Status s = OK;
     for (int i = 0; s == OK && i < 2; i++) s = move_outputs(x, op, &a[i]);
     size_t inside = arena_mark(x->scratch);
-    for (int i = 0; s == OK && *same && i < 2; i++) {
+    for (int i = 0; s == OK && *sight == SAME && i < 2; i++) {
         s = both[i]->run(x, &a[i]);
         arena_reset(x->scratch, inside);
         if (s != OK && i == 1) { /* the reference went well: the failure is the variant's own */
             *x->error = (Error){0};
-            *same = false;
+            *sight = FAILED;
             s = OK;
         }
     }
-    if (s == OK && *same) s = same_outputs(x, op, &a[0], &a[1], same);
+    if (s == OK && *sight == SAME) s = same_outputs(x, op, &a[0], &a[1], &same);
+    if (!same) *sight = OTHER;
     arena_reset(x->scratch, mark);
     return s;
 }
@@ -122,21 +128,24 @@ static Status note_good(Gate *g, const Impl *impl, uint64_t key, Error *e) {
 static Status look(FirstSight *base, Exec *x, OpId op, const void *args, const Impl *impl) {
     Gate *g = (Gate *)base;
     const Family *family = family_of(g, impl);
+    uint64_t key = ops_signature(op, args);
+    bool before = verdicts_find(g->verdicts, family, impl, key) == VERDICT_OTHER;
     Args a = slice_copy(op, args);
     int64_t rows = slice_rows(&a), height = slice_height(op, &a);
-    bool same = height > 0;
+    Sight sight = before ? OTHER : height > 0 ? SAME : FAILED;
     Args cut = slice_cut(op, &a, 0, height);
-    g->looks++;
-    if (same) TRY(compare(x, op, &cut, impl, &same));
-    if (same && height < rows) {
+    g->looks += !before;
+    if (sight == SAME) TRY(compare(x, op, &cut, impl, &sight));
+    if (sight == SAME && height < rows) {
         cut = slice_cut(op, &a, rows - height, height);
-        TRY(compare(x, op, &cut, impl, &same));
+        TRY(compare(x, op, &cut, impl, &sight));
     }
-    if (same) return note_good(g, impl, ops_signature(op, args), x->error);
+    if (!before && sight != FAILED) TRY(verdicts_put(g->verdicts, family, impl, key, sight == SAME, x->error));
+    if (sight == SAME) return note_good(g, impl, key, x->error);
     char shape[96];
-    snprintf(g->warning, sizeof g->warning, "%s is unmounted: %s %s gave other bits than the reference for %s %s",
+    snprintf(g->warning, sizeof g->warning, "%s is unmounted: %s %s gave other bits than the reference for %s %s%s",
              family->name, ops_info(op)->name, impl->name, dtype_name(a.tensor[0].dtype),
-             tensor_shape_text(a.tensor[0], shape, sizeof shape));
+             tensor_shape_text(a.tensor[0], shape, sizeof shape), before ? " in an earlier run" : "");
     for (int i = 0; i < g->fusions; i++) fusion_ban(g->fusion[i], family, g->warning);
     return OK;
 }

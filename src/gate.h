@@ -4,6 +4,7 @@
  * scratch memory, compared byte for byte. A difference unmounts the family in every component, for as long as the Gate
  * lives (one a process), and leaves a warning; the call and all later ones then run the reference. What cannot be compared
  * counts as different. BOUNDED families are none of its business: they differ on purpose.
+ * With `verdicts` (verdicts.h) what earlier runs found on this machine with this build counts as seen.
  * Easy to get wrong: this runs ops and copies to the host, so it must be over before a graph is captured. */
 #ifndef GATE_H
 #define GATE_H
@@ -19,6 +20,7 @@ typedef struct Gate {
     Probed *good;                /* signatures that passed */
     int goods, good_cap;
     uint64_t looks;              /* comparisons made */
+    struct Verdicts *verdicts;   /* of earlier runs; NULL: none */
     char warning[400];           /* of the last mismatch; "": none since gate_open */
 } Gate;
 

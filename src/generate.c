@@ -15,6 +15,7 @@
 #include "report.h"
 #include "rng.h"
 
+#include <cjson/cJSON.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -28,6 +29,8 @@ typedef struct Run {
     Names names;
     FILE *out, *err;
     ProgressLine line;
+    ProgressClock clock; /* of --json's events */
+    int picture;         /* the one in hand, from 1 */
     ReportPicture *done; /* [names.count], for --report */
     OpTimes *ops;        /* --profile; NULL without */
     double start, opened; /* monotonic seconds */
@@ -66,6 +69,25 @@ Job generate_job(const Cli *cli) {
         .inject = cli->inject,
         .inject_count = cli->inject_count,
     };
+}
+
+PipelineOptions generate_pipeline(const Cli *cli) {
+    return (PipelineOptions){.device = cli->device,
+                             .dtype = cli->dtype,
+                             .vae_dtype = cli->vae_dtype,
+                             .vram = cli->vram,
+                             .sync = cli->sync,
+                             .no_graphs = cli->no_graphs,
+                             .tuned = cli->tuned || cli->tune ? cli->tuned_file : NULL,
+                             .verdicts = cli->no_verdicts ? NULL : cli->verdict_file};
+}
+
+static bool same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
+
+bool generate_same_pipeline(const PipelineOptions *a, const PipelineOptions *b) {
+    return same_text(a->device, b->device) && a->dtype == b->dtype && a->vae_dtype == b->vae_dtype && a->vram == b->vram &&
+           a->sync == b->sync && a->no_graphs == b->no_graphs && same_text(a->tuned, b->tuned) &&
+           same_text(a->verdicts, b->verdicts);
 }
 
 /* Results go to a file or a pipe that can be full or closed. */
@@ -147,6 +169,7 @@ static Status report(Run *r, const Meta *meta, const char *path, const Media *me
 static void say_families(const Run *r, const Media *m, bool first) {
     if (r->cli->verbosity < 0) return;
     if (m->warning[0]) fprintf(r->err, "warning: %s\n", m->warning);
+    if (m->note[0]) fprintf(r->err, "note: %s\n", m->note);
     if (m->no_replay[0]) fprintf(r->err, "warning: %s\n", m->no_replay);
     for (int i = 0; first && i < m->families; i++) {
         const FamilyUse *use = &m->family[i];
@@ -154,10 +177,47 @@ static void say_families(const Run *r, const Media *m, bool first) {
     }
 }
 
+/* {"event":EVENT,"picture":K,"of":N}, the last two only when there are several. */
+static cJSON *event(const Run *r, const char *name) {
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "event", name);
+    if (r->names.count < 2) return o;
+    cJSON_AddNumberToObject(o, "picture", r->picture);
+    cJSON_AddNumberToObject(o, "of", r->names.count);
+    return o;
+}
+
+/* Takes o. Without memory the line is lost, not the picture; whether the stream is well shows when the result is written. */
+static void put_event(Run *r, cJSON *o) {
+    char *line = cJSON_PrintUnformatted(o);
+    cJSON_Delete(o);
+    progress_clear(&r->line);
+    if (line) fprintf(r->out, "%s\n", line);
+    fflush(r->out);
+    cJSON_free(line);
+}
+
+/* The last line of a picture that is not there. */
+static void put_failure(Run *r, const Error *why) {
+    cJSON *o = event(r, "result");
+    char *text = strdup(why->text);
+    for (int64_t at; text && (at = cli_utf8_fault(text)) >= 0;) text[at] = '?';
+    cJSON_AddStringToObject(o, "status", "failed");
+    cJSON_AddNumberToObject(o, "code", why->code);
+    if (text) cJSON_AddStringToObject(o, "error", text);
+    free(text);
+    put_event(r, o);
+}
+
 /* Phases as the pipeline reports them: "text", "denoise", "decode". */
 static void on_step(void *user, const char *phase, int done, int total) {
     Run *r = user;
     if (r->ops) optimes_phase(r->ops, phase);
+    if (r->cli->json) {
+        cJSON *o = event(r, "progress");
+        progress_event(o, phase, done, total, progress_seconds(&r->clock, phase));
+        put_event(r, o);
+    }
     progress_step(&r->line, phase, done, total);
 }
 
@@ -189,7 +249,8 @@ static Status one_picture(Run *r, int k, Error *e) {
     char label[32] = "";
     if (r->names.count > 1) snprintf(label, sizeof label, "%d/%d ", k + 1, r->names.count);
     r->line.label = label;
-    r->line.phase[0] = 0;
+    r->line.clock = r->clock = (ProgressClock){0};
+    r->picture = k + 1;
     Media media = {0};
     double start = clock_now(), made = start;
     Profile profile;
@@ -221,6 +282,7 @@ static Status one_picture(Run *r, int k, Error *e) {
     const OutputOptions o = output_options(r);
     output_describe(r->names.kind, &o, &meta);
     if (status == OK) status = report(r, &meta, r->names.path[k], &media, e);
+    else if (r->cli->json) put_failure(r, e);
     media_free(&media);
     return status;
 }
@@ -309,16 +371,10 @@ Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bo
         return fail(e, ERR_USAGE,
                     "--json: the name given to --output is not valid UTF-8, which JSON requires");
     if (cli->profile) TRY(optimes_open(&r.ops, e));
-    PipelineOptions options = {.model = folder,
-                               .device = cli->device,
-                               .dtype = cli->dtype,
-                               .vae_dtype = cli->vae_dtype,
-                               .vram = cli->vram,
-                               .sync = cli->sync,
-                               .no_graphs = cli->no_graphs,
-                               .tuned = cli->tuned_file,
-                               .timer = r.ops ? optimes_timer(r.ops) : NULL,
-                               .interrupted = interrupted};
+    PipelineOptions options = generate_pipeline(cli);
+    options.model = folder;
+    options.timer = r.ops ? optimes_timer(r.ops) : NULL;
+    options.interrupted = interrupted;
     Status status = pipeline_open(&options, &r.pipeline, e);
     r.opened = clock_now();
     if (status == OK) status = run(&r, e);

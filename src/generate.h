@@ -15,6 +15,10 @@ Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bo
 
 /* The pieces that batch shares. Refusals before any work: of the report's name; of a job's files. */
 Job generate_job(const Cli *cli); /* as asked for, not resolved; strings stay the command line's */
+/* What of the command line a pipeline is opened with. The caller adds model, interrupted and what is its own. */
+PipelineOptions generate_pipeline(const Cli *cli);
+/* Whether pipelines of the two, of one folder, would be the same. */
+bool generate_same_pipeline(const PipelineOptions *a, const PipelineOptions *b);
 Status generate_check_report(const Cli *cli, Error *e);
 Status generate_check_job(const Job *job, bool overwrite, Error *e);
 /* NULL: none. */

@@ -89,19 +89,27 @@ static Status model_folder(const char *model, char **folder, Error *e) {
     return hub_resolve(&env, model, folder, e);
 }
 
-/* Where tuned products are kept; only when something asks for it. */
-static Status find_tuned(Cli *cli, Error *e) {
+/* NAME in ditto's folder of the cache, malloc'd; NULL where the environment does not say where that is. */
+static Status cache_file(const char *name, char **out, Error *e) {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    bool set = cli->command == COMMAND_AB && !cli->tuned; /* a side of ab may ask for it */
-    if (!cli->tuned && !cli->tune && !set) return OK;
     bool said = cache && cache[0] == '/';
-    if (!said && !(home && home[0]) && set) return OK;
-    if (!said && !(home && home[0]))
-        return fail(e, ERR_USAGE, "%s: neither XDG_CACHE_HOME nor HOME says where the file is", cli->tune ? "--tune" : "--tuned");
-    if (asprintf(&cli->tuned_file, "%s%s/ditto/tuned.tsv", said ? cache : home, said ? "" : "/.cache") < 0) {
-        cli->tuned_file = NULL;
+    *out = NULL;
+    if (!said && !(home && home[0])) return OK;
+    if (asprintf(out, "%s%s/ditto/%s", said ? cache : home, said ? "" : "/.cache", name) < 0) {
+        *out = NULL;
         return fail(e, ERR_MEMORY, "out of memory");
     }
+    return OK;
+}
+
+/* Where tuned products and verdicts are kept. */
+static Status find_cache(Cli *cli, Error *e) {
+    bool set = cli->command == COMMAND_AB && !cli->tuned; /* a side of ab may ask for it */
+    TRY(cache_file("verdicts.tsv", &cli->verdict_file, e));
+    if (!cli->tuned && !cli->tune && !set) return OK;
+    TRY(cache_file("tuned.tsv", &cli->tuned_file, e));
+    if (!cli->tuned_file && !set)
+        return fail(e, ERR_USAGE, "%s: neither XDG_CACHE_HOME nor HOME says where the file is", cli->tune ? "--tune" : "--tuned");
     return OK;
 }
 
@@ -230,6 +238,7 @@ static Status bench(const Cli *cli, Error *e) {
                             .serve = cli->serve,
                             .profile = cli->profile,
                             .tuned = cli->tuned_file,
+                            .verdicts = cli->no_verdicts ? NULL : cli->verdict_file,
                             .tune = cli->tune,
                             .err = stderr,
                             .interrupted = &interrupted};
@@ -338,7 +347,7 @@ int main(int argc, char **argv) {
             cli_help_all(stdout);
         else if (cli.help)
             cli_help(cli.command, stdout);
-        else if ((status = find_tuned(&cli, &e)) == OK)
+        else if ((status = find_cache(&cli, &e)) == OK)
             status = dispatch(&cli, argc, argv, &e);
     }
     cli_free(&cli);

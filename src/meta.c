@@ -132,7 +132,7 @@ bool meta_has_guidance(const Job *job) { return job->guidance_given || job->guid
 char *meta_json(const Meta *m, const char *path, const Media *media) {
     const Job *j = m->job;
     cJSON *o = cJSON_CreateObject();
-    bool ok = o && (!path || add_text(o, "path", path));
+    bool ok = o && (!path || (add_text(o, "event", "result") && add_text(o, "status", "done") && add_text(o, "path", path)));
     ok = ok && add_text(o, "ditto", CLI_VERSION) && add_text(o, "model", m->title) &&
          add_text(o, "prompt", j->prompt);
     ok = ok && (!j->negative_prompt || add_text(o, "negative_prompt", j->negative_prompt));

@@ -25,8 +25,8 @@ typedef struct Meta {
     const char *sound;   /* codec of its sound; NULL: silent, or another file */
 } Meta;
 
-/* malloc'd JSON object on one line; with media, it names the mounted families; with path, it begins with "path", counts the
- * families' runs and ends with refusals, dispatch counts and seconds of media (for --json).
+/* malloc'd JSON object on one line; with media, it names the mounted families; with path, it begins with event "result", status
+ * "done" and "path", counts the families' runs and ends with refusals, dispatch counts and seconds of media (for --json).
  * NULL when out of memory. */
 char *meta_json(const Meta *m, const char *path, const Media *media);
 /* malloc'd text of the web UIs' convention; NULL when out of memory. */

@@ -112,6 +112,9 @@ static const Option OPTIONS[] = {
     {"tuned", 0, KIND_SWITCH, RUN | BEN | ABT | OPTIONS_SET, NULL,
      "on a GPU run products by the algorithms that bench --tune found\nfaster here; they give the same bits",
      AT(tuned), 0, 0, NULL},
+    {"verdicts", 0, KIND_ON_OFF, PIC | DEC | BEN, "on|off",
+     "believe what earlier runs of this build found out here about\nfused kernels, and write down what is new (default: on)",
+     AT(no_verdicts), 0, 0, NULL},
     {"explain", 0, KIND_SWITCH, RUN, NULL, "say how it was computed: libraries, residency, memory, who ran each operation",
      AT(explain), 0, 0, NULL},
     {"report", 0, KIND_TEXT, RUN, "FILE", "write all of that, and the seconds of each phase, as JSON", AT(report), 0, 0, NULL},
@@ -165,7 +168,8 @@ static const Option OPTIONS[] = {
      AT(tune), 0, 0, NULL},
     {"serve", 0, KIND_SWITCH, BEN, NULL, "measure once for each line on standard input", AT(serve), 0, 0, NULL},
     {"json", 0, KIND_SWITCH, RUN | DEC | CMP | INS | VER | SIG | NOI | ABT, NULL,
-     "print JSON: one object a picture, or one for the whole result", AT(json), 0, 0, NULL},
+     "print JSON: one object a picture, or one for the whole result;\ngenerate, batch: progress events too", AT(json), 0, 0,
+     NULL},
     {"verbose", 'v', KIND_VERBOSE, RUN | DEC | ABT, NULL, "say more on standard error", AT(verbosity), 0, 0, NULL},
     {"quiet", 'q', KIND_QUIET, RUN | DEC | SLF | VER | ABT, NULL, "say nothing on standard error but errors", AT(verbosity), 0, 0,
      NULL},
@@ -177,7 +181,11 @@ enum { OPTION_COUNT = (int)(sizeof OPTIONS / sizeof OPTIONS[0]) };
 static const CommandInfo COMMANDS[COMMAND_COUNT] = {
     [COMMAND_GENERATE] = {"generate", "-m DIR -p TEXT [-o NAME.png|NAME.mp4] [options]",
                           "render pictures or clips from a prompt (the default)",
-                          "One path a line on standard output; everything else goes to standard error.", 0,
+                          "One path a line on standard output; everything else goes to standard error.\n"
+                          "With --json standard output has JSON lines: event progress with phase (text, denoise,\n"
+                          "decode), done of total, seconds of the phase and an estimate of those remaining; last of\n"
+                          "each picture event result with status done, path, parameters and seconds, or failed,\n"
+                          "code and error.", 0,
                           0},
     [COMMAND_BATCH] = {"batch", "JOBS --out DIR [options]",
                        "render the jobs of a file: options as JSON, one object a line, or prompts",
@@ -207,8 +215,8 @@ static const CommandInfo COMMANDS[COMMAND_COUNT] = {
                           "Prints SHA-256 sums: a line a file, then a line a stage of one denoising step. Exit code: 0\n"
                           "nothing differs, 1 a stage differs from the record, 3 a file from the manifest.",
                           0, 0},
-    [COMMAND_BENCH] = {"bench", "step|decode|load|picture -m DIR [options] | --tune -m DIR [options]",
-                       "time a step, the decoder, loading or a picture, as JSON; or tune products",
+    [COMMAND_BENCH] = {"bench", "step|decode|load|picture|text -m DIR [options] | --tune -m DIR [options]",
+                       "time a phase of a picture, as JSON; or tune products",
                        "Median, smallest and largest of --runs; on a GPU by its own clock. --tune writes to ditto/tuned.tsv in\n"
                        "XDG_CACHE_HOME or ~/.cache, which only --tuned reads.", 0, 1},
     [COMMAND_VERIFY] = {"verify", "FILE [-m DIR] [options]", "render a picture or clip again from what it says of itself",

@@ -21,6 +21,7 @@
 #include "plan.h"
 #include "profile.h"
 #include "uses.h"
+#include "verdicts.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -44,6 +45,10 @@ struct Pipeline {
     const Family *families;
     int family_count;
     Gate gate;
+    Verdicts verdicts;
+    char *verdict_file; /* not opened yet; NULL: none, or it is */
+    char no_verdicts[700];
+    bool noted;
     Graphs graphs; /* of the denoising steps, for the arenas as they are */
     Device host; /* probes of the CPU table run here: their memory is none of the plan's */
     const volatile int *interrupted;
@@ -58,6 +63,9 @@ void pipeline_close(Pipeline *p) {
     arena_close(&p->scratch);
     residency_close(&p->pool);
     if (p->model) p->model->ops->close(p->model);
+    verdicts_save(&p->verdicts);
+    verdicts_close(&p->verdicts);
+    free(p->verdict_file);
     gate_close(&p->gate);
     memo_free(&p->memo);
     unary_close(&p->unary);
@@ -131,6 +139,16 @@ static Status open_tuned(Pipeline *p, const PipelineOptions *options, Error *e) 
 
 Status pipeline_save_tuned(const Pipeline *p, Error *e) { return tune_cuda_save(p->cuda, p->tuned, e); }
 
+static Status choose_verdicts(Pipeline *p, const PipelineOptions *options, Error *e) {
+    if (!options->verdicts) return OK;
+    if (options->tuned) { /* its products are others than those that were looked at */
+        snprintf(p->no_verdicts, sizeof p->no_verdicts, "not with --tuned");
+        return OK;
+    }
+    p->verdict_file = strdup(options->verdicts);
+    return p->verdict_file ? OK : fail(e, ERR_MEMORY, "out of memory");
+}
+
 /* What the user would call the model: the folder's own name, or NAME of a hub snapshot, .../models--OWNER--NAME/
  * snapshots/HASH. Names say more than shapes: a re-tuned FLUX.1 is not FLUX.1-dev. */
 static void name_model(Pipeline *p) {
@@ -168,6 +186,7 @@ Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e) {
     if (s == OK) s = set_vae_dtype(p, options->vae_dtype, e);
     if (s == OK) name_model(p);
     if (s == OK) s = open_tuned(p, options, e);
+    if (s == OK) s = choose_verdicts(p, options, e);
     if (s == OK) p->families = registry_families(p->cuda != NULL, &p->family_count);
     if (options->families) p->families = options->families, p->family_count = options->family_count;
     if (s != OK) pipeline_close(p);
@@ -195,7 +214,7 @@ Status pipeline_profile(const Pipeline *p, Profile *out, Error *e) {
 PipelineFacts pipeline_facts(const Pipeline *p) {
     return (PipelineFacts){.model = p->model, .device = p->device, .work = &p->work, .scratch = &p->scratch,
                            .pool = &p->pool, .graphs = &p->graphs, .plan = p->planned ? &p->plan : NULL, .cuda = p->cuda,
-                           .tuned_note = p->tuned_note};
+                           .gate = &p->gate, .no_verdicts = p->no_verdicts, .tuned_note = p->tuned_note};
 }
 
 static Status resolve_image(const Pipeline *p, Job *job, Error *e) {
@@ -319,6 +338,42 @@ static Status prepare(Pipeline *p, const Job *job, Stages *stages, Prepared *r, 
     return OK;
 }
 
+/* --- verdicts --- */
+
+static Status believe(Pipeline *p, const char *path, Error *e) {
+    Profile profile;
+    Error why = {0};
+    char machine[PROFILE_MACHINE];
+    if (pipeline_profile(p, &profile, &why) != OK) return OK; /* a missing library is said where it is needed */
+    if (!profile_machine(&profile, p->device, machine)) {
+        snprintf(p->no_verdicts, sizeof p->no_verdicts, "%s", machine);
+        return OK;
+    }
+    TRY(verdicts_open(&p->verdicts, path, machine, e));
+    snprintf(p->no_verdicts, sizeof p->no_verdicts, "%s", p->verdicts.note);
+    p->gate.verdicts = &p->verdicts;
+    for (int i = 0; i < p->model->parts; i++) p->model->part[i].fusion.verdicts = &p->verdicts;
+    return OK;
+}
+
+/* Before the first plan: only then the libraries are needed, whose versions say which verdicts count. */
+static Status open_verdicts(Pipeline *p, Error *e) {
+    char *path = p->verdict_file;
+    p->verdict_file = NULL;
+    Status s = path ? believe(p, path, e) : OK;
+    free(path);
+    return s;
+}
+
+/* After a job: what it found, and the line that is said once. */
+static void close_job(Pipeline *p, Media *out) {
+    verdicts_save(&p->verdicts);
+    if (p->verdicts.note[0] && !p->noted) {
+        snprintf(out->note, sizeof out->note, "%s", p->verdicts.note);
+        p->noted = true;
+    }
+}
+
 /* --- the plan --- */
 
 /* Every part's rows matched with its files; names every missing, mis-shaped and surplus tensor of a part at once. An image
@@ -337,6 +392,7 @@ static Status add_parts(Pipeline *p, bool image, Error *e) {
 static Status make_plan(Pipeline *p, const Prepared *r, Plan *plan, Error *e) {
     TRY(add_parts(p, r->run.image != NULL, e));
     if (!p->cuda && !p->unary.table[0]) TRY(unary_open(&p->unary, e)); /* probes look things up */
+    TRY(open_verdicts(p, e));
     return plan_make(p->model, &p->pool, &r->run, p->vram, p->room, p->interrupted, plan, e);
 }
 
@@ -527,7 +583,7 @@ static Status make_ready(Pipeline *p, const Job *job, Stages *stages, Prepared *
     TRY(carry_out(p, &p->plan, true, e));
     p->planned = true;
     *x = (Exec){.device = p->device, .work = &p->work, .scratch = &p->scratch, .error = e, .unary = &p->unary, .cuda = p->cuda,
-                .sync = p->sync, .first = &p->gate.base, .interrupted = p->interrupted};
+                .sync = p->sync, .first = &p->gate.base, .timer = p->timer, .interrupted = p->interrupted};
     return OK;
 }
 
@@ -573,6 +629,7 @@ Status pipeline_render(Pipeline *p, const Job *job, const Progress *progress, Me
     p->graphs.warn = false;
     Status s = render(p, job, stages, &r, progress, out, e);
     snprintf(out->warning, sizeof out->warning, "%s", p->gate.warning);
+    close_job(p, out);
     if (p->graphs.warn)
         snprintf(out->no_replay, sizeof out->no_replay, "every step runs call by call from here on: %s", p->graphs.stats.why);
     if (s == OK) s = uses_collect(p->model, out, e);
@@ -596,7 +653,9 @@ Status pipeline_encode(Pipeline *p, const Job *job, bool first, PipelineTexts *o
     Exec x;
     begin_counts(p);
     Status s = make_ready(p, job, NULL, &r, &x, e);
+    double ready = clock_now();
     if (s == OK) s = p->model->ops->texts(p->model, &x, &r.run, &out->rows);
+    out->encoders = clock_now() - ready;
     s = end_counts(p, s, e);
     prepared_free(&r);
     out->seconds = clock_now() - start;

@@ -32,6 +32,7 @@ typedef struct PipelineOptions {
     struct Device *on;  /* run the CPU table's ops on this device of host memory instead; it outlives the pipeline */
     const char *tuned;     /* file of tuned products (kernels/tune_cuda.h) to run by; NULL: none. No effect on the cpu */
     bool tune;             /* look for faster products instead, where ops run; pipeline_save_tuned keeps them */
+    const char *verdicts;  /* file of what first sight found in earlier runs (verdicts.h), read and added to; NULL: none */
     struct OpTimer *timer; /* brackets every op of every job; NULL: none. No graph is captured or replayed with one */
     const volatile int *interrupted;
 } PipelineOptions;
@@ -119,6 +120,7 @@ typedef struct Media {
     FamilyUse *family;     /* malloc'd */
     int families;
     char warning[400];     /* a family that failed its first check in this job; "": none */
+    char note[700];        /* one line that is worth saying once: a file of verdicts that is not used; "": none */
     char no_replay[400];   /* steps could not be captured in this job, and why; "": none */
     /* The last finite latents when decoding or a step failed with ERR_NAN, malloc'd; else NULL. Shape as stage files have it. */
     void *latents;
@@ -149,6 +151,8 @@ typedef struct PipelineFacts {
     const struct Graphs *graphs;
     const Plan *plan;          /* of the last picture; NULL: none yet */
     const struct Cuda *cuda;   /* NULL on the cpu */
+    const struct Gate *gate;   /* what first sight did; its verdicts may be NULL */
+    const char *no_verdicts;   /* why those of earlier runs are not used; "": they are, or were not asked for */
     const char *tuned_note;    /* why the file of tuned products is not used; "": nothing to say */
 } PipelineFacts;
 PipelineFacts pipeline_facts(const Pipeline *p);
@@ -182,6 +186,7 @@ typedef struct PipelineTexts {
     bool full;      /* nothing was done: what the group has so far might not stay */
     int64_t rows;   /* equal for jobs of equal sizes whose steps make the same calls */
     double seconds; /* plan included */
+    double encoders; /* of them what the encoders took, their embeddings' way to the host included */
 } PipelineTexts;
 /* Runs the job's text encoders now and keeps what they say on the host, bit for bit, so that rendering the job needs none of
  * them: texts of several jobs in a row, then their pictures, and encoders and transformer change places once. first: begins

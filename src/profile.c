@@ -5,8 +5,10 @@
 #include "kernels/cuda.h"
 #include "kernels/gemm_cpu.h"
 
+#include <dlfcn.h>
 #include <link.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { PROVEN_SM = 90, PROVEN_CUDNN = 919, PROVEN_CUBLAS = 1301 }; /* versions without their patch */
@@ -60,6 +62,52 @@ static int read_build_id(struct dl_phdr_info *info, size_t size, void *user) {
 void profile_build(char text[PROFILE_BUILD]) {
     text[0] = 0;
     dl_iterate_phdr(read_build_id, text);
+}
+
+/* "580.82.07" of libcuda.so.580.82.07, which libcuda.so.1 is a link to. */
+static bool driver_file(char *text, size_t size) {
+    struct link_map *map = NULL;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (!driver) return false;
+    char *path = !dlinfo(driver, RTLD_DI_LINKMAP, &map) && map ? realpath(map->l_name, NULL) : NULL;
+    dlclose(driver);
+    const char *at = path ? strstr(path, "libcuda.so.") : NULL;
+    bool good = at && strchr(at + 11, '.');
+    if (good) snprintf(text, size, "%s", at + 11);
+    free(path);
+    return good;
+}
+
+/* The driver's own version: cudaDriverGetVersion says CUDA's alone, which many drivers share. */
+static bool driver_build(char *text, size_t size) {
+    FILE *f = fopen("/sys/module/nvidia/version", "re");
+    if (!f) return driver_file(text, size);
+    size_t n = fread(text, 1, size - 1, f);
+    fclose(f);
+    text[n] = 0;
+    text[strcspn(text, " \t\r\n")] = 0;
+    return text[0] != 0;
+}
+
+bool profile_machine(const Profile *p, const Device *d, char text[PROFILE_MACHINE]) {
+    char build[PROFILE_BUILD], driver[48];
+    CudaInfo info;
+    profile_build(build);
+    if (!build[0]) {
+        snprintf(text, PROFILE_MACHINE, "the build of this program is not known");
+        return false;
+    }
+    if (!p->sm) {
+        snprintf(text, PROFILE_MACHINE, "cpu, %s, %d threads, build %s", p->blas, gemm_threads(), build);
+        return true;
+    }
+    if (!device_cuda_info(d, &info) || !driver_build(driver, sizeof driver)) {
+        snprintf(text, PROFILE_MACHINE, "the version of the driver is not known");
+        return false;
+    }
+    snprintf(text, PROFILE_MACHINE, "%s sm_%d %d SMs, driver %s, CUDA %d on %d, cuBLAS %d, cuDNN %d, build %s", p->gpu, p->sm,
+             info.sm_count, driver, p->runtime, p->driver, p->cublas, p->cudnn, build);
+    return true;
 }
 
 bool profile_bits(const Profile *p, char *why, size_t size) {

@@ -34,6 +34,10 @@ void profile_text(const Profile *p, char text[PROFILE_TEXT]);
  * compiler or flags gives another. */
 enum { PROFILE_BUILD = 65 };
 void profile_build(char text[PROFILE_BUILD]);
+/* One line of all that the bits of a kernel of this program may depend on here: the GPU and its driver's own version (the cpu:
+ * library and threads), libraries, build. False: part of it cannot be told, and `text` says which. */
+enum { PROFILE_MACHINE = 400 };
+bool profile_machine(const Profile *p, const Device *d, char text[PROFILE_MACHINE]);
 /* Whether the latents' bits are promised to be the reference's; else `why` holds what is different: "cuDNN 9.14". */
 bool profile_bits(const Profile *p, char *why, size_t size);
 

@@ -5,7 +5,32 @@
 
 #include "core/clock.h"
 
+#include <cjson/cJSON.h>
 #include <string.h>
+
+double progress_seconds(ProgressClock *clock, const char *phase) {
+    double now = clock_now();
+    if (strncmp(clock->phase, phase, sizeof clock->phase - 1)) {
+        snprintf(clock->phase, sizeof clock->phase, "%s", phase);
+        clock->start = now;
+    }
+    return now - clock->start;
+}
+
+/* Milliseconds are enough, and 17 digits of them unreadable. */
+static void add_seconds(cJSON *o, const char *key, double seconds) {
+    char text[48];
+    snprintf(text, sizeof text, "%.3f", seconds);
+    cJSON_AddRawToObject(o, key, text);
+}
+
+void progress_event(cJSON *event, const char *phase, int done, int total, double seconds) {
+    cJSON_AddStringToObject(event, "phase", phase);
+    cJSON_AddNumberToObject(event, "done", done);
+    cJSON_AddNumberToObject(event, "total", total);
+    add_seconds(event, "seconds", seconds);
+    if (done > 0 && done <= total) add_seconds(event, "remaining", seconds / done * (total - done));
+}
 
 void progress_text(char *text, size_t size, const char *label, const char *phase, int done, int total,
                    double seconds) {
@@ -42,18 +67,14 @@ void progress_clear(ProgressLine *line) {
 void progress_step(void *user, const char *phase, int done, int total) {
     ProgressLine *line = user;
     if (!line->out) return;
-    double now = clock_now();
-    if (strncmp(line->phase, phase, sizeof line->phase - 1)) {
-        snprintf(line->phase, sizeof line->phase, "%s", phase);
-        line->start = now;
-    }
+    double seconds = progress_seconds(&line->clock, phase);
     if (!line->terminal) {
         if (line->verbose && done == total)
-            fprintf(line->out, "%s%s: %.2f s\n", line->label, phase, now - line->start);
+            fprintf(line->out, "%s%s: %.2f s\n", line->label, phase, seconds);
         return;
     }
     char text[80];
-    progress_text(text, sizeof text, line->label, phase, done, total, now - line->start);
+    progress_text(text, sizeof text, line->label, phase, done, total, seconds);
     fprintf(line->out, "\r%s\033[K", text);
     fflush(line->out);
     line->shown = true;

@@ -1,8 +1,12 @@
-/* progress.h - the progress line on a terminal: phase, step k of n, seconds a step, time to go.
+/* progress.h - how far a picture is: the progress line on a terminal (phase, step k of n, seconds a step, time to go), and the
+ * same as an event for other programs.
+ *
+ *   {"event":"progress",...,"phase":"denoise","done":3,"total":28,"seconds":0.412,"remaining":3.433}
  *
  * Feeds on the callback of pipeline_render. On anything but a terminal it prints nothing, or, when verbose, one line a
  * finished phase. Not a log: other lines for people must call progress_clear first.
- * Easy to get wrong: the rate is that of the running phase; the first step of a phase has none yet. */
+ * Easy to get wrong: seconds and rate are those of the running phase; before its first step is done there is no rate, and an
+ * event then has no "remaining". */
 #ifndef PROGRESS_H
 #define PROGRESS_H
 
@@ -11,15 +15,25 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+/* Since when the phase runs; zeroed before a picture. */
+typedef struct ProgressClock {
+    char phase[32];
+    double start; /* monotonic seconds */
+} ProgressClock;
+
 typedef struct ProgressLine {
     FILE *out; /* NULL: silent */
     bool terminal, verbose;
     const char *label; /* "2/4 " before the phase, or "" */
-    char phase[32];
-    double start; /* of the phase, monotonic seconds */
+    ProgressClock clock;
     bool shown;   /* a line stands on the terminal */
 } ProgressLine;
 
+/* Seconds since the phase began: it begins when it is first asked for. */
+double progress_seconds(ProgressClock *clock, const char *phase);
+/* Adds phase, done, total, seconds and, when it can be told, remaining to an event's object. */
+struct cJSON;
+void progress_event(struct cJSON *event, const char *phase, int done, int total, double seconds);
 /* The callback; user is a ProgressLine. */
 void progress_step(void *user, const char *phase, int done, int total);
 /* Removes the line from the terminal. */

@@ -4,6 +4,7 @@
 
 #include "cli.h"
 #include "core/device_cuda.h"
+#include "gate.h"
 #include "graph.h"
 #include "kernels/tune_cuda.h"
 #include "meta.h"
@@ -12,6 +13,7 @@
 #include "plan.h"
 #include "profile.h"
 #include "uses.h"
+#include "verdicts.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -235,6 +237,16 @@ static void add_memory(cJSON *o, const PipelineFacts *f, const Measured *m) {
     number(measured, "uploaded", (double)f->pool->bytes);
 }
 
+static void add_first_sight(cJSON *o, const PipelineFacts *f) {
+    const Verdicts *v = f->gate->verdicts;
+    cJSON *sight = object(o, "first_sight");
+    number(sight, "looked", (double)f->gate->looks);
+    number(sight, "believed", v ? v->believed : 0);
+    number(sight, "written", v ? v->found - v->fresh.count : 0);
+    if (f->no_verdicts[0]) text(sight, "why_not", f->no_verdicts);
+    if (v && v->unsaved[0]) text(sight, "unsaved", v->unsaved);
+}
+
 static void add_replay(cJSON *o, const Graphs *g) {
     cJSON *replay = object(o, "replay");
     cJSON_AddBoolToObject(replay, "used", g->stats.replayed != 0);
@@ -285,6 +297,7 @@ Status report_json(const Report *r, const Pipeline *p, char **out, Error *e) {
     number(o, "tuned_products", tune_cuda_used(f.cuda));
     if (r->ops) cJSON_AddItemToObject(o, "op_times", optimes_json(r->ops));
     add_families(o, f.model);
+    add_first_sight(o, &f);
     if (f.plan) add_memory(o, &f, &m);
     add_replay(o, f.graphs);
     *out = parameters ? cJSON_Print(o) : NULL;
@@ -314,6 +327,14 @@ static void explain_memory(const PipelineFacts *f, const Measured *m, FILE *out)
         fprintf(out, "replay         no: %s\n", no_replay(g));
 }
 
+static void explain_first_sight(const PipelineFacts *f, FILE *out) {
+    const Verdicts *v = f->gate->verdicts;
+    fprintf(out, "first sight    %llu signatures compared", (unsigned long long)f->gate->looks);
+    if (v) fprintf(out, ", %d believed, %d written to %s", v->believed, v->found - v->fresh.count, v->path);
+    fprintf(out, "%s%s\n", f->no_verdicts[0] ? "; verdicts of earlier runs are not used: " : "", f->no_verdicts);
+    if (v && v->unsaved[0]) fprintf(out, "               %s\n", v->unsaved);
+}
+
 Status report_explain(const Pipeline *p, FILE *out, Error *e) {
     PipelineFacts f = pipeline_facts(p);
     Measured m = measure(&f);
@@ -327,6 +348,7 @@ Status report_explain(const Pipeline *p, FILE *out, Error *e) {
     Counts *c = count_calls(&f, e);
     if (!c) return ERR_MEMORY;
     uses_explain(f.model, out);
+    explain_first_sight(&f, out);
     explain_memory(&f, &m, out);
     fprintf(out, "operations     %llu on the cpu table, %llu on the cuda table\n", (unsigned long long)c->cpu,
             (unsigned long long)c->cuda);

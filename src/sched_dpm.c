@@ -50,14 +50,6 @@ Status sched_dpm_config_parse(const Json *object, const char *where, DpmConfig *
     return OK;
 }
 
-Status sched_dpm_config_read(const char *path, DpmConfig *out, Error *e) {
-    Json *object;
-    TRY(json_read(path, &object, e));
-    Status status = sched_dpm_config_parse(object, path, out, e);
-    json_free(object);
-    return status;
-}
-
 /* --- tables --- */
 
 Status sched_dpm_make(const DpmConfig *c, int steps, Schedule *out, Error *e) {

@@ -25,7 +25,6 @@ typedef struct DpmConfig {
 
 /* scheduler_config.json of class DPMSolverMultistepScheduler. ERR_MODEL, naming file and key, for another class and for every
  * setting that is not this solver. */
-Status sched_dpm_config_read(const char *path, DpmConfig *out, Error *e);
 Status sched_dpm_config_parse(const Json *object, const char *where, DpmConfig *out, Error *e);
 
 /* set_timesteps(steps). ERR_USAGE when steps is not in 1..SCHED_MAX_STEPS. */

@@ -72,8 +72,8 @@ Args slice_small(OpId op, const Args *a, int64_t rows) {
     if (op == OP_frame_window || op == OP_pixelnorm_silu) { /* frames, and more of them in y */
         Args small = *a;
         int64_t extra = a->tensor[0].shape[0] - a->tensor[2].shape[0];
-        for (int i = 0; i < 5; i++)
-            if (i != 3 && small.tensor[i].rank && a->tensor[2].shape[0] > rows) small.tensor[i].shape[0] = i ? rows : rows + extra;
+        for (int i = 0; i < 5 && a->tensor[2].shape[0] > rows; i++)
+            if (i != 3 && small.tensor[i].rank) small.tensor[i].shape[0] = i ? rows : rows + extra; /* 3: the bias */
         return small;
     }
     bool picture = op == OP_groupnorm || op == OP_groupnorm_silu || op == OP_self_attention ||

@@ -229,12 +229,12 @@ static void make_conv(Case *c) {
 }
 
 static void make_conv3d(Case *c) {
-    static const int64_t shapes[][9] = {/* frames of x, picture, channels, kernel in time and space, stride in time, zeros there */
+    static const int64_t shapes[][9] = {/* frames of x, picture, channels, kernel in time and space, stride in time, zeros */
                                         {1, 1, 1, 1, 1, 1, 1, 1},     {3, 5, 7, 3, 4, 3, 3, 1},     {6, 9, 11, 96, 32, 3, 3, 1},
                                         {3, 16, 16, 64, 3, 3, 3, 1},  {4, 12, 10, 32, 48, 1, 1, 1}, {5, 6, 8, 24, 20, 3, 1, 2},
                                         {4, 13, 10, 32, 64, 3, 1, 1}, {6, 24, 20, 16, 16, 3, 3, 1}, {2, 1, 40, 8, 8, 1, 1, 1},
-                                        {7, 4, 4, 384, 48, 3, 3, 1},  {1, 6, 8, 16, 24, 3, 3, 1, 1}, {4, 5, 7, 32, 20, 3, 3, 1, 1},
-                                        {5, 6, 9, 20, 12, 3, 1, 2, 1}};
+                                        {7, 4, 4, 384, 48, 3, 3, 1},  {1, 6, 8, 16, 24, 3, 3, 1, 1},
+                                        {4, 5, 7, 32, 20, 3, 3, 1, 1}, {5, 6, 9, 20, 12, 3, 1, 2, 1}};
     static const DType kinds[][3] = {{F32, F32, F32}, {BF16, BF16, BF16}, {F32, BF16, F32}, {BF16, F32, BF16}};
     enum { SHAPES = 13 };
     ARGS(Conv3d);

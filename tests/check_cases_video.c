@@ -205,9 +205,9 @@ static void expect_window(const Case *c, Buf *y, const Buf *x, const double *h, 
 
 static void make_window(Case *c) {
     static const int64_t shapes[][7] = {/* frames, picture, channels; copies before and behind, border */
-                                        {1, 1, 1, 1, 1, 1, 0},   {2, 5, 7, 128, 1, 1, 1},  {1, 2, 2, 96, 2, 0, 1}, {3, 4, 3, 13, 3, 0, 1},
-                                        {4, 3, 5, 1024, 1, 1, 0}, {1, 2, 3, 1100, 0, 2, 1}, {5, 9, 4, 32, 0, 0, 0}, {2, 33, 17, 16, 1, 1, 1},
-                                        {3, 2, 6, 256, 2, 1, 1}};
+                                        {1, 1, 1, 1, 1, 1, 0},    {2, 5, 7, 128, 1, 1, 1},  {1, 2, 2, 96, 2, 0, 1},
+                                        {3, 4, 3, 13, 3, 0, 1},   {4, 3, 5, 1024, 1, 1, 0}, {1, 2, 3, 1100, 0, 2, 1},
+                                        {5, 9, 4, 32, 0, 0, 0},   {2, 33, 17, 16, 1, 1, 1}, {3, 2, 6, 256, 2, 1, 1}};
     static const double mean[] = {0.3, 20, 0, 0}, deviation[] = {1.5, 1, 1e-6, 2};
     enum { SHAPES = 9 };
     ARGS(Window);
@@ -217,9 +217,10 @@ static void make_window(Case *c) {
     int64_t f = s[0], h = check_dim(c, s[1], 9), w = check_dim(c, s[2], 9), n = s[3];
     bool skipping = keep == 3 || check_below(c, 2), biased = check_below(c, 3) > 0;
     a->before = (int32_t)s[4], a->border = (int32_t)s[6], a->eps = 1e-8f;
-    check_label(c, "%s, %lld frames of %lldx%lld, %lld channels, mean %g deviation %g, %lld before, %lld behind, border %lld%s%s%s",
-                dtype_name(t), (long long)f, (long long)h, (long long)w, (long long)n, mean[kind], deviation[kind], (long long)s[4],
-                (long long)s[5], (long long)s[6], biased ? ", bias" : "", skipping ? ", skip" : "",
+    check_label(c, "%s, %lld frames of %lldx%lld, %lld channels, mean %g deviation %g, %lld before, %lld behind, border %lld",
+                dtype_name(t), (long long)f, (long long)h, (long long)w, (long long)n, mean[kind], deviation[kind],
+                (long long)s[4], (long long)s[5], (long long)s[6]);
+    check_label(c, "%s%s%s", biased ? ", bias" : "", skipping ? ", skip" : "",
                 keep == 1 ? ", sum" : keep == 2 ? ", sum in x" : keep == 3 ? ", sum in skip" : "");
     Buf *x = check_in(c, "x", &a->x, t, LAYOUT_DENSE, SHAPE(f, h, w, n)), *bias = NULL, *skip = NULL, *sum = NULL;
     if (biased) bias = check_in(c, "bias", &a->bias, t, LAYOUT_DENSE, SHAPE(n));
@@ -270,7 +271,8 @@ static void make_depth(Case *c) {
     a->t = (int32_t)s[5], a->rows = (int32_t)s[6], a->columns = (int32_t)s[7];
     Layout ls = check_layout(c);
     check_label(c, "%s, %lld frames of %lldx%lld, %lld channels by %dx%dx%d less %d%s%s%s", dtype_name(t), (long long)small[0],
-                (long long)small[1], (long long)small[2], (long long)channels, a->t, a->rows, a->columns, a->drop, biased ? ", bias" : "",
+                (long long)small[1], (long long)small[2], (long long)channels, a->t, a->rows, a->columns, a->drop,
+                biased ? ", bias" : "",
                 skipping ? ", skip " : "", skipping ? check_layout_name(ls) : "");
     Buf *x = check_in(c, "x", &a->x, t, LAYOUT_DENSE, 4, deep ? small : large), *bias = NULL, *skip = NULL;
     if (biased) bias = check_in(c, "bias", &a->bias, t, LAYOUT_DENSE, SHAPE((deep ? n : 1) * channels));

@@ -2,7 +2,8 @@
  *
  * FULL: FLUX.1-dev at 1024x1024 (4096 image and 512 text tokens, width 3072, 24 heads of 128), Z-Image (4128 tokens, width
  * 3840, 30 heads, ffn 10240), their encoders, the KL decoder of both, and SANA-Video at 832x480 with 17 frames (7800 tokens)
- * and 81 (32760), width 2240, 20 heads of 112, LTX-2's VAE at 768x512 (a part of its 121 frames where they are large). SMALL: the demo checkpoint at 128x128, for the CPU table.
+ * and 81 (32760), width 2240, 20 heads of 112, LTX-2's VAE at 768x512 (a part of its 121 frames where they are
+ * large). SMALL: the demo checkpoint at 128x128, for the CPU table.
  * Easy to get wrong: an op that is missing here fails both tables made from them; add a line when an op is added. */
 #include "check_shapes.h"
 

@@ -21,6 +21,7 @@
 typedef struct Options {
     const char *program, *op, *backend, *dump;
     long single; /* -1: all cases */
+    int shard, shards; /* of each op's cases every shards-th one from shard on; shards 0: all */
     uint64_t seed;
     bool small, bench, f32, list, verbose;
     int threads; /* OpenMP's own choice (OMP_NUM_THREADS) */
@@ -92,7 +93,7 @@ static void child(const CaseSet *set, const Options *o, int from, int backend, i
         exit(opened == ERR_DEVICE ? 0 : 96);
     }
     for (int i = from; i < set->count; i++) {
-        if (o->single >= 0 && o->single != i) continue;
+        if ((o->single >= 0 && o->single != i) || (o->shards && i % o->shards != o->shard)) continue;
         alarm(300); /* a hang is a failure too */
         tell(pipe_fd, BEGIN, i, NULL);
         run_case(t, set, o, i, pipe_fd);
@@ -166,12 +167,17 @@ static bool run_set(const CaseSet *set, const Options *o, int backend, Totals *t
 static int usage(const char *program) {
     fprintf(
         stderr,
-        "usage: %s [--op NAME] [--case N] [--backend cpu|cuda] [--seed S] [--small] [--verbose]\n"
+        "usage: %s [--op NAME] [--case N] [--shard I/N] [--backend cpu|cuda] [--seed S] [--small] [--verbose]\n"
         "       %s --bench [--op NAME] [--backend cpu|cuda] [--small]\n"
         "       %s --dump DIR [--op NAME] [--backend cpu|cuda] [--small] [--f32]\n"
         "       %s --list [--backend cpu|cuda]\n",
         program, program, program, program);
     return 2;
+}
+
+static bool parse_shard(const char *text, Options *o) {
+    char rest;
+    return sscanf(text, "%d/%d%c", &o->shard, &o->shards, &rest) == 2 && o->shard >= 0 && o->shard < o->shards;
 }
 
 static bool parse(int argc, char **argv, Options *o) {
@@ -181,7 +187,9 @@ static bool parse(int argc, char **argv, Options *o) {
             o->op = argv[++i];
         else if (!strcmp(argv[i], "--case") && more)
             o->single = atol(argv[++i]);
-        else if (!strcmp(argv[i], "--backend") && more)
+        else if (!strcmp(argv[i], "--shard") && more) {
+            if (!parse_shard(argv[++i], o)) return false;
+        } else if (!strcmp(argv[i], "--backend") && more)
             o->backend = argv[++i];
         else if (!strcmp(argv[i], "--seed") && more)
             o->seed = strtoull(argv[++i], NULL, 10);

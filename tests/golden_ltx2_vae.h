@@ -204,7 +204,8 @@ static inline Status ltx2_f32(Golden *g, const char *form, const Ltx2Parts *p) {
 static inline Status ltx2_bf16(Golden *g, const char *form, const Ltx2Parts *p) {
     size_t mark = arena_mark(&g->work);
     const VaeLtx2Config *c = &p->decoder.c;
-    Ltx2Tap tap = {.base = {ltx2_see}, .g = g, .form = form, .prefix = "", .causal = c->decoder_causal, .mirror = c->decoder_mirror};
+    Ltx2Tap tap = {.base = {ltx2_see}, .g = g, .form = form, .prefix = "", .causal = c->decoder_causal,
+                   .mirror = c->decoder_mirror};
     char room[40];
     g->x.dtype = BF16;
     g->x.tap = &tap.base;

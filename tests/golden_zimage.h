@@ -36,9 +36,9 @@ static inline Status zimage_run_dit(Golden *g, ZimageRig *r) {
     Tensor latents = golden_in(g, "latents", F32, c, h, w), embeds = golden_in(g, "embeds", g->x.dtype, n, e.shape[1]);
     Tensor t = golden_in(g, "t", F32, 1), out = exec_new_as(&g->x, F32, c, h, w);
     if (!latents.rank || !embeds.rank || !t.rank) return ERR_MODEL;
-    ZimagePrompt p = {.context = exec_new(&g->x, dit_zimage_padded(n), r->dit.c.dim)};
-    TRY(dit_zimage_rope(&r->dit, &g->x, n, h / 2, w / 2, &p));
-    TRY(dit_zimage_prompt(&r->dit, &g->x, embeds, &p));
+    ZimagePrompt p;
+    TRY(dit_zimage_layout(&r->dit, &g->x, &n, 1, h / 2, w / 2, &p));
+    TRY(dit_zimage_prompt(&r->dit, &g->x, &embeds, &p));
     TRY(dit_zimage_run(&r->dit, &g->x, &p, latents, t, out));
     golden_result(g, "zimage.out", out);
     return OK;

@@ -10,8 +10,7 @@
 #include <string.h>
 
 enum {
-    SIDE = SCORE_SIDE,
-    PIXELS = SIDE * SIDE,
+    PIXELS = SCORE_SIDE * SCORE_SIDE,
     BORDER = 2,    /* pixels of the frame that show the background */
     MIN_AREA = 20, /* pixels: specks below are ignored */
     MAX_PARTS = SCORE_OBJECTS + 1
@@ -59,58 +58,86 @@ static int nearest(const double *rgb, const ScoreName *palette, int count, doubl
     return best;
 }
 
-static bool on_frame(int x, int y) { return x < BORDER || y < BORDER || x >= SIDE - BORDER || y >= SIDE - BORDER; }
+/* A picture and what is found out about it. */
+typedef struct Look {
+    const unsigned char *rgb; /* [side][side][3] */
+    int side, pixels;
+    unsigned char far[PIXELS]; /* differs from the background, and belongs to no component yet */
+    int labels[PIXELS];        /* of components; 0: none */
+} Look;
 
-/* Marks what differs from the expected background; false when the frame shows another one. */
-static bool find_background(const unsigned char *rgb, int background, unsigned char *far) {
+static void look_at(Look *k, const unsigned char *rgb, int side) {
+    k->rgb = rgb, k->side = side, k->pixels = side * side;
+    memset(k->labels, 0, sizeof k->labels);
+}
+
+static bool on_frame(const Look *k, int i) {
+    int x = i % k->side, y = i / k->side;
+    return x < BORDER || y < BORDER || x >= k->side - BORDER || y >= k->side - BORDER;
+}
+
+static double distance_at(const Look *k, int i, const unsigned char *colour) {
+    const double p[3] = {k->rgb[3 * i], k->rgb[3 * i + 1], k->rgb[3 * i + 2]};
+    return distance(p, colour);
+}
+
+/* The background that the frame shows. */
+static int background_of(const Look *k) {
     double mean[3] = {0, 0, 0}, dist = 0;
-    int frame = 0, other = 0;
-    for (int i = 0; i < PIXELS; i++) {
-        double p[3] = {rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2]};
-        far[i] = distance(p, SCORE_GROUND[background].rgb) > FOREGROUND;
-        if (!on_frame(i % SIDE, i / SIDE)) continue;
+    int frame = 0;
+    for (int i = 0; i < k->pixels; i++) {
+        if (!on_frame(k, i)) continue;
         frame++;
-        other += far[i];
-        for (int c = 0; c < 3; c++) mean[c] += p[c];
+        for (int c = 0; c < 3; c++) mean[c] += k->rgb[3 * i + c];
     }
     for (int c = 0; c < 3; c++) mean[c] /= frame;
-    return nearest(mean, SCORE_GROUND, SCORE_BACKGROUNDS, &dist) == background &&
-           other <= FRAME_SHARE * frame;
+    return nearest(mean, SCORE_GROUND, SCORE_BACKGROUNDS, &dist);
+}
+
+/* Marks what differs from the expected background; false when the frame shows another one. */
+static bool find_background(Look *k, int background) {
+    int frame = 0, other = 0;
+    for (int i = 0; i < k->pixels; i++) {
+        k->far[i] = distance_at(k, i, SCORE_GROUND[background].rgb) > FOREGROUND;
+        if (!on_frame(k, i)) continue;
+        frame++;
+        other += k->far[i];
+    }
+    return background_of(k) == background && other <= FRAME_SHARE * frame;
 }
 
 /* 4-connected component of `far` from `start`; its pixels get `label`. stack: room for PIXELS numbers. */
-static Part flood(unsigned char *far, int *labels, int *stack, int start, int label) {
-    Part part = {.x1 = SIDE, .y1 = SIDE, .label = label};
-    int top = 0;
+static Part flood(Look *k, int *stack, int start, int label) {
+    int top = 0, side = k->side;
+    Part part = {.x1 = side, .y1 = side, .label = label};
     stack[top++] = start;
-    far[start] = 0;
+    k->far[start] = 0;
     while (top) {
-        int i = stack[--top], x = i % SIDE, y = i / SIDE;
-        labels[i] = label;
+        int i = stack[--top], x = i % side, y = i / side;
+        k->labels[i] = label;
         part.area++;
         if (x < part.x1) part.x1 = x;
         if (y < part.y1) part.y1 = y;
         if (x >= part.x2) part.x2 = x + 1;
         if (y >= part.y2) part.y2 = y + 1;
-        const int next[4] = {x > 0 ? i - 1 : i, x < SIDE - 1 ? i + 1 : i, y > 0 ? i - SIDE : i,
-                             y < SIDE - 1 ? i + SIDE : i};
-        for (int k = 0; k < 4; k++)
-            if (far[next[k]]) {
-                far[next[k]] = 0;
-                stack[top++] = next[k];
+        const int next[4] = {x > 0 ? i - 1 : i, x < side - 1 ? i + 1 : i, y > 0 ? i - side : i,
+                             y < side - 1 ? i + side : i};
+        for (int n = 0; n < 4; n++)
+            if (k->far[next[n]]) {
+                k->far[next[n]] = 0;
+                stack[top++] = next[n];
             }
     }
     return part;
 }
 
 /* All components that count, at most MAX_PARTS. */
-static int find_parts(unsigned char *far, int *labels, Part *parts) {
+static int find_parts(Look *k, Part *parts) {
     static _Thread_local int stack[PIXELS]; /* lint: allow-static (64 KiB scratch of a test) */
     int count = 0;
-    memset(labels, 0, PIXELS * sizeof *labels);
-    for (int i = 0, label = 1; i < PIXELS; i++) {
-        if (!far[i]) continue;
-        Part part = flood(far, labels, stack, i, label++);
+    for (int i = 0, label = 1; i < k->pixels; i++) {
+        if (!k->far[i]) continue;
+        Part part = flood(k, stack, i, label++);
         if (part.area < MIN_AREA) continue;
         parts[count++] = part;
         if (count == MAX_PARTS) break;
@@ -118,28 +145,28 @@ static int find_parts(unsigned char *far, int *labels, Part *parts) {
     return count;
 }
 
+static double middle_x(const Part *part) { return (part->x1 + part->x2) / 2.0; }
+static double middle_y(const Part *part) { return (part->y1 + part->y2) / 2.0; }
+
 static int place_of(const Part *part) {
-    double x = (part->x1 + part->x2) / 2.0, y = (part->y1 + part->y2) / 2.0;
     for (int i = 0; i < SCORE_PLACES; i++)
-        if (hypot(x - SCORE_ANCHOR[i][0], y - SCORE_ANCHOR[i][1]) <= PLACE_REACH) return i;
+        if (hypot(middle_x(part) - SCORE_ANCHOR[i][0], middle_y(part) - SCORE_ANCHOR[i][1]) <= PLACE_REACH) return i;
     return -1;
 }
 
 /* The core are pixels whose four neighbours belong to the part as well. False when it has another colour; *empty when
  * there is no core at all. */
-static bool has_colour(const unsigned char *rgb, const int *labels, const Part *part, int colour, bool *empty) {
+static bool has_colour(const Look *k, const Part *part, int colour, bool *empty) {
     double mean[3] = {0, 0, 0}, dist = 0;
-    int core = 0, off = 0;
-    for (int y = part->y1 > 0 ? part->y1 : 1; y < part->y2 && y < SIDE - 1; y++)
-        for (int x = part->x1 > 0 ? part->x1 : 1; x < part->x2 && x < SIDE - 1; x++) {
-            int i = y * SIDE + x, l = part->label;
-            if (labels[i] != l || labels[i - 1] != l || labels[i + 1] != l || labels[i - SIDE] != l ||
-                labels[i + SIDE] != l)
-                continue;
-            double p[3] = {rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2]};
+    int core = 0, off = 0, side = k->side, l = part->label;
+    for (int y = part->y1 > 0 ? part->y1 : 1; y < part->y2 && y < side - 1; y++)
+        for (int x = part->x1 > 0 ? part->x1 : 1; x < part->x2 && x < side - 1; x++) {
+            int i = y * side + x;
+            const int *at = k->labels + i;
+            if (at[0] != l || at[-1] != l || at[1] != l || at[-side] != l || at[side] != l) continue;
             core++;
-            off += distance(p, SCORE_PAINT[colour].rgb) > PATCH_REACH;
-            for (int c = 0; c < 3; c++) mean[c] += p[c];
+            off += distance_at(k, i, SCORE_PAINT[colour].rgb) > PATCH_REACH;
+            for (int c = 0; c < 3; c++) mean[c] += k->rgb[3 * i + c];
         }
     *empty = core == 0;
     if (*empty) return false;
@@ -149,12 +176,12 @@ static bool has_colour(const unsigned char *rgb, const int *labels, const Part *
 }
 
 /* The best fitting ideal shape over the bounding box, -1 when none fits; *radius as the painter means it. */
-static int shape_of(const int *labels, const Part *part, double *radius) {
+static int shape_of(const Look *k, const Part *part, double *radius) {
     int h = part->y2 - part->y1, w = part->x2 - part->x1, best = 0;
     int both[SCORE_SHAPES] = {0}, any[SCORE_SHAPES] = {0};
     for (int y = 0; y < h; y++)
         for (int x = 0; x < w; x++) {
-            bool mine = labels[(part->y1 + y) * SIDE + part->x1 + x] == part->label;
+            bool mine = k->labels[(part->y1 + y) * k->side + part->x1 + x] == part->label;
             double v = (y + 0.5) / h, u = fabs((x + 0.5) / w * 2 - 1);
             const bool ideal[SCORE_SHAPES] = {u * u + (2 * v - 1) * (2 * v - 1) <= 1, true, u <= v};
             for (int s = 0; s < SCORE_SHAPES; s++) both[s] += mine && ideal[s], any[s] += mine || ideal[s];
@@ -168,12 +195,20 @@ static int shape_of(const int *labels, const Part *part, double *radius) {
     return good ? best : -1;
 }
 
+/* Colour and shape of an object; *radius as the painter means it. */
+static ScoreFault judge_object(const Look *k, const Part *part, int colour, int shape, double *radius) {
+    bool empty = false;
+    *radius = 0;
+    if (!has_colour(k, part, colour, &empty)) return empty ? SCORE_SHAPE : SCORE_COLOUR;
+    return shape_of(k, part, radius) == shape ? SCORE_RIGHT : SCORE_SHAPE;
+}
+
 ScoreFault score_picture(const unsigned char *rgb, const ScoreScene *scene) {
-    unsigned char far[PIXELS];
-    int labels[PIXELS];
+    Look k;
     Part parts[MAX_PARTS], *at[SCORE_PLACES] = {NULL};
-    if (!find_background(rgb, scene->background, far)) return SCORE_BACKGROUND;
-    int count = find_parts(far, labels, parts);
+    look_at(&k, rgb, SCORE_SIDE);
+    if (!find_background(&k, scene->background)) return SCORE_BACKGROUND;
+    int count = find_parts(&k, parts);
     if (count != scene->count) return SCORE_NUMBER;
     for (int i = 0; i < count; i++) {
         int place = place_of(&parts[i]);
@@ -184,54 +219,60 @@ ScoreFault score_picture(const unsigned char *rgb, const ScoreScene *scene) {
         if (!at[scene->objects[i].place]) return SCORE_PLACE;
     for (int i = 0; i < count; i++) {
         const ScoreObject *want = &scene->objects[i];
-        const Part *part = at[want->place];
-        bool empty = false;
-        double radius = 0;
-        if (!has_colour(rgb, labels, part, want->colour, &empty)) return empty ? SCORE_SHAPE : SCORE_COLOUR;
-        if (shape_of(labels, part, &radius) != want->shape) return SCORE_SHAPE;
+        double radius;
+        ScoreFault fault = judge_object(&k, at[want->place], want->colour, want->shape, &radius);
+        if (fault != SCORE_RIGHT) return fault;
         if ((radius > RADIUS_SPLIT) != want->size) return SCORE_SIZE;
     }
     return SCORE_RIGHT;
 }
 
+ScoreFault score_single(const unsigned char *rgb, int side, int background, int colour, int shape, ScoreSeen *seen) {
+    Look k;
+    Part parts[MAX_PARTS];
+    *seen = (ScoreSeen){0};
+    look_at(&k, rgb, side);
+    if (!find_background(&k, background < 0 ? background_of(&k) : background)) return SCORE_BACKGROUND;
+    if (find_parts(&k, parts) != 1) return SCORE_NUMBER;
+    *seen = (ScoreSeen){.single = true, .x = middle_x(parts), .y = middle_y(parts)};
+    return judge_object(&k, parts, colour, shape, &seen->radius);
+}
+
 const char *score_fault_name(ScoreFault fault) {
-    static const char *const NAMES[SCORE_FAULTS] = {"right", "background", "number", "place", "colour", "shape", "size"};
+    static const char *const NAMES[SCORE_FAULTS] = {"right", "background", "number", "place",
+                                                   "colour", "shape", "size", "direction"};
     return fault >= 0 && fault < SCORE_FAULTS ? NAMES[fault] : "?";
 }
 
-/* Moves *at behind `word` when the text goes on with it and then a blank, ';', ':' or the end. */
-static bool take(const char **at, const char *word) {
+bool score_take(const char **at, const char *word) {
     size_t n = strlen(word);
     if (strncmp(*at, word, n) != 0 || !strchr(" ;:", (*at)[n])) return false;
     *at += n + (**at && (*at)[n] == ' ');
     return true;
 }
 
-static int take_one(const char **at, const char *const *names, int count) {
-    for (int i = 0; i < count; i++)
-        if (take(at, names[i])) return i;
-    return -1;
-}
-
-static int take_named(const char **at, const ScoreName *names, int count) {
-    for (int i = 0; i < count; i++)
-        if (take(at, names[i].name)) return i;
+int score_word(const char **at, ScoreWord kind) {
+    const char *const *plain = kind == SCORE_A_SIZE ? SIZE_NAME : kind == SCORE_A_SHAPE ? SHAPE_NAME : PLACE_NAME;
+    const ScoreName *named = kind == SCORE_A_GROUND ? SCORE_GROUND : kind == SCORE_A_COLOUR ? SCORE_PAINT : NULL;
+    static const int COUNT[] = {SCORE_BACKGROUNDS, SCORE_SIZES, SCORE_COLOURS, SCORE_SHAPES, SCORE_PLACES};
+    for (int i = 0; i < COUNT[kind]; i++)
+        if (score_take(at, named ? named[i].name : plain[i])) return i;
     return -1;
 }
 
 bool score_parse(const char *text, ScoreScene *out) {
     const char *at = text;
     unsigned seen = 0;
-    *out = (ScoreScene){.background = take_named(&at, SCORE_GROUND, SCORE_BACKGROUNDS)};
+    *out = (ScoreScene){.background = score_word(&at, SCORE_A_GROUND)};
     if (out->background < 0 || strncmp(at, ": ", 2) != 0) return false;
     at += 2;
     for (;;) {
         if (out->count == SCORE_OBJECTS) return false;
         ScoreObject *o = &out->objects[out->count++];
-        o->size = take_one(&at, SIZE_NAME, SCORE_SIZES);
-        o->colour = take_named(&at, SCORE_PAINT, SCORE_COLOURS);
-        o->shape = take_one(&at, SHAPE_NAME, SCORE_SHAPES);
-        o->place = take_one(&at, PLACE_NAME, SCORE_PLACES);
+        o->size = score_word(&at, SCORE_A_SIZE);
+        o->colour = score_word(&at, SCORE_A_COLOUR);
+        o->shape = score_word(&at, SCORE_A_SHAPE);
+        o->place = score_word(&at, SCORE_A_PLACE);
         if (o->size < 0 || o->colour < 0 || o->shape < 0 || o->place < 0 || seen >> o->place & 1u) return false;
         seen |= 1u << o->place;
         if (!*at) return true;

@@ -39,6 +39,7 @@ typedef enum ScoreFault {
     SCORE_COLOUR,
     SCORE_SHAPE,
     SCORE_SIZE,
+    SCORE_DIRECTION, /* of clips alone: score_clip.h */
     SCORE_FAULTS
 } ScoreFault;
 
@@ -56,8 +57,24 @@ extern const double SCORE_RADIUS[SCORE_SIZES][2];  /* from, to, pixels */
 ScoreFault score_picture(const unsigned char *rgb, const ScoreScene *scene);
 const char *score_fault_name(ScoreFault fault); /* "right", "background", ... */
 
+/* What a picture of one object shows. */
+typedef struct ScoreSeen {
+    bool single;         /* it is one; else the rest is 0 */
+    double x, y, radius; /* pixels: middle of its bounding box; 0 or the radius of its shape as painted */
+} ScoreSeen;
+
+/* rgb: [side][side][3], side at most SCORE_SIDE. Is there one object, of this colour and shape, wherever it is, on this
+ * background (-1: on any)? */
+ScoreFault score_single(const unsigned char *rgb, int side, int background, int colour, int shape, ScoreSeen *seen);
+
 /* Reads "gray: small red circle top left; large blue square centre". False when the text is anything else, names a
  * place twice or has more than three objects. */
 bool score_parse(const char *text, ScoreScene *out);
+
+/* Its parts. Moves *at behind the word, and a blank behind that, when the text goes on with it and then a blank, ';', ':' or
+ * the end. score_word: the index of the word of that kind, -1 for none. */
+typedef enum ScoreWord { SCORE_A_GROUND, SCORE_A_SIZE, SCORE_A_COLOUR, SCORE_A_SHAPE, SCORE_A_PLACE } ScoreWord;
+bool score_take(const char **at, const char *word);
+int score_word(const char **at, ScoreWord kind);
 
 #endif

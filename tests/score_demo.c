@@ -1,14 +1,16 @@
-/* score_demo.c - draws held-out prompts with the ditto binary and the demo checkpoint, and scores the pictures.
+/* score_demo.c - draws held-out prompts with the ditto binary and a demo checkpoint, and scores the pictures or clips.
  *
- * usage: score_demo [-n COUNT] [-m MODEL] [-f PROMPTS] [--below] [--bar PERCENT] [--keep DIR] [-- OPTIONS OF DITTO]
+ * usage: score_demo [--clips] [-n COUNT] [-m MODEL] [-f PROMPTS] [--below] [--bar PERCENT] [--keep DIR] [-- OPTIONS OF DITTO]
  * DITTO (default ./ditto) is run once a prompt, with the seed that stands in the file and 128x128; the rest are its
  * defaults. PROMPTS (tests/demo_prompts.tsv): seed, expected scene, prompt, apart by tabs. Prints a line a prompt, the
  * faults, the rate, and "1 passed, 0 failed" when the rate is at least the bar (90); with --below, when it is under
  * the bar (for checkpoints spoilt on purpose). A run that ditto refuses ends everything: it is no wrong picture.
+ * --clips: of a checkpoint that makes clips (weights/demo-sana-video, tests/demo_clips.tsv, bar 85), in all its defaults,
+ * judged by the frames, which it is asked for as PNG files.
  * Easy to get wrong: the bar is for all 100 prompts; over a few prompts the rate scatters. */
 #include "core/clock.h"
 #include "media/image.h"
-#include "score.h"
+#include "score_clip.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,13 +25,13 @@ typedef struct Options {
     const char *ditto, *model, *prompts, *keep;
     int count, extra_count;
     double bar;
-    bool below;
+    bool below, clips;
     char *extra[MAX_EXTRA];
 } Options;
 
 static int usage(void) {
-    fprintf(stderr, "usage: score_demo [-n COUNT] [-m MODEL] [-f PROMPTS] [--below] [--bar PERCENT] [--keep DIR] "
-                    "[-- OPTIONS OF DITTO]\n");
+    fprintf(stderr, "usage: score_demo [--clips] [-n COUNT] [-m MODEL] [-f PROMPTS] [--below] [--bar PERCENT] "
+                    "[--keep DIR] [-- OPTIONS OF DITTO]\n");
     return 2;
 }
 
@@ -46,6 +48,11 @@ static bool parse(int argc, char **argv, Options *o) {
         }
         if (strcmp(argv[i], "--below") == 0) {
             o->below = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--clips") == 0 && i == 1) {
+            o->clips = true;
+            o->model = "weights/demo-sana-video", o->prompts = "tests/demo_clips.tsv", o->bar = 85;
             continue;
         }
         if (i + 1 == argc) return false;
@@ -65,9 +72,10 @@ static bool parse(int argc, char **argv, Options *o) {
 
 /* Runs ditto for one prompt; true when it ended well. */
 static bool render(const Options *o, const char *prompt, const char *seed, const char *path) {
-    const char *args[MAX_ARGS] = {o->ditto, "generate", "-m", o->model, "-p", prompt, "-W", "128", "-H", "128",
-                                  "--seed", seed, "-o", path, "-y", "-q"};
-    int n = 16;
+    const char *args[MAX_ARGS] = {o->ditto, "generate", "-m", o->model, "-p", prompt, "--seed", seed, "-o", path, "-y", "-q"};
+    int n = 12;
+    if (!o->clips)
+        for (int i = 0; i < 4; i++) args[n++] = (const char *[]){"-W", "128", "-H", "128"}[i];
     for (int i = 0; i < o->extra_count; i++) args[n++] = o->extra[i];
     fflush(stdout);
     pid_t child = fork();
@@ -84,29 +92,63 @@ static bool render(const Options *o, const char *prompt, const char *seed, const
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* Draws and scores one line of the file. False when the line, ditto or its PNG is no good. */
+static bool read_sized(const char *path, int side, Image *image) {
+    Error e = {OK, ""};
+    if (image_read(path, image, &e) != OK) {
+        fprintf(stderr, "score_demo: %s\n", e.text);
+        return false;
+    }
+    if (image->width == side && image->height == side) return true;
+    fprintf(stderr, "score_demo: %s: %d x %d, expected %d x %d\n", path, image->width, image->height, side, side);
+    image_free(image);
+    return false;
+}
+
+static bool judge_picture(const Options *o, const char *seed, const ScoreScene *scene, const char *prompt, const char *folder,
+                          ScoreFault *fault) {
+    char path[LINE];
+    Image image;
+    if (snprintf(path, sizeof path, "%s/%s.png", folder, seed) >= (int)sizeof path) return false;
+    if (!render(o, prompt, seed, path) || !read_sized(path, SCORE_SIDE, &image)) return false;
+    *fault = score_picture(image.rgb, scene);
+    image_free(&image);
+    if (!o->keep) unlink(path);
+    return true;
+}
+
+static bool judge_clip(const Options *o, const char *seed, const ScoreClip *clip, const char *prompt, const char *folder,
+                       ScoreFault *fault) {
+    enum { FRAME = SCORE_CLIP_SIDE * SCORE_CLIP_SIDE * 3 };
+    char path[LINE];
+    if (snprintf(path, sizeof path, "%s/%s-%%02d.png", folder, seed) >= (int)sizeof path) return false;
+    unsigned char *rgb = malloc((size_t)SCORE_CLIP_FRAMES * FRAME);
+    bool good = rgb && render(o, prompt, seed, path);
+    for (int i = 0; good && i < SCORE_CLIP_FRAMES; i++) {
+        Image image;
+        snprintf(path, sizeof path, "%s/%s-%02d.png", folder, seed, i + 1);
+        good = read_sized(path, SCORE_CLIP_SIDE, &image);
+        if (!good) break;
+        memcpy(rgb + (size_t)i * FRAME, image.rgb, FRAME);
+        image_free(&image);
+        if (!o->keep) unlink(path);
+    }
+    if (good) *fault = score_clip(rgb, SCORE_CLIP_FRAMES, clip);
+    free(rgb);
+    return good;
+}
+
+/* Draws and scores one line of the file. False when the line, ditto or its files are no good. */
 static bool judge(const Options *o, char *line, const char *folder, ScoreFault *fault) {
     char *seed = strtok(line, "\t\n"), *scene_text = strtok(NULL, "\t\n"), *prompt = strtok(NULL, "\t\n");
-    char path[LINE];
     ScoreScene scene;
-    Error e = {OK, ""};
-    if (!prompt || !score_parse(scene_text, &scene)) {
+    ScoreClip clip;
+    if (!prompt || !(o->clips ? score_clip_parse(scene_text, &clip) : score_parse(scene_text, &scene))) {
         fprintf(stderr, "score_demo: %s: found \"%s\", expected seed, scene and prompt\n", o->prompts,
                 scene_text ? scene_text : line);
         return false;
     }
-    if (snprintf(path, sizeof path, "%s/%s.png", folder, seed) >= (int)sizeof path) return false;
-    if (!render(o, prompt, seed, path)) return false;
-    Image image;
-    if (image_read(path, &image, &e) != OK) {
-        fprintf(stderr, "score_demo: %s\n", e.text);
-        return false;
-    }
-    bool good = image.width == SCORE_SIDE && image.height == SCORE_SIDE;
-    if (good) *fault = score_picture(image.rgb, &scene);
-    else fprintf(stderr, "score_demo: %s: %d x %d, expected 128 x 128\n", path, image.width, image.height);
-    image_free(&image);
-    if (!o->keep) unlink(path);
+    bool good = o->clips ? judge_clip(o, seed, &clip, prompt, folder, fault)
+                         : judge_picture(o, seed, &scene, prompt, folder, fault);
     if (good) printf("%4s  %-10s %s\n", seed, score_fault_name(*fault), prompt);
     return good;
 }
@@ -140,8 +182,9 @@ int main(int argc, char **argv) {
     double rate = drawn ? 100.0 * faults[SCORE_RIGHT] / drawn : 0;
     for (int i = SCORE_RIGHT + 1; i < SCORE_FAULTS; i++)
         if (faults[i]) printf("wrong %s: %d\n", score_fault_name((ScoreFault)i), faults[i]);
-    printf("%d of %d pictures right in all attributes: %.1f %%, bar %s %.1f %%, %.2f s a picture\n", faults[SCORE_RIGHT],
-           drawn, rate, o.below ? "below" : "at least", o.bar, drawn ? seconds / drawn : 0);
+    const char *what = o.clips ? "clip" : "picture";
+    printf("%d of %d %ss right in all attributes: %.1f %%, bar %s %.1f %%, %.2f s a %s\n", faults[SCORE_RIGHT], drawn, what,
+           rate, o.below ? "below" : "at least", o.bar, drawn ? seconds / drawn : 0, what);
     good = good && (o.below ? rate < o.bar : rate >= o.bar);
     printf("%d passed, %d failed\n", good, !good);
     return !good;

@@ -7,7 +7,8 @@ DITTO=$(realpath "${DITTO:-./ditto}")
 MODEL=$(realpath tests/golden/tiny-flux)
 GOLDEN=$(realpath tests/golden)
 here=$(mktemp -d) || exit 2
-trap 'rm -rf "$here"' EXIT
+trap 'rm -rf "$here" "$here.cache"' EXIT
+export XDG_CACHE_HOME="$here.cache" # nothing of these runs is left in the user's
 cd "$here" || exit 2
 passed=0 failed=0
 

@@ -51,15 +51,39 @@ static void test_objects(void) {
     expect(!j[0].bad && j[0].line == 1 && j[0].number == 1 && j[0].job.steps == 3 && !j[0].seed_given &&
            j[0].job.cfg_scale == 2.5);
     expect(j[0].job.quality == QUALITY_HIGH && j[0].job.inject_count == 1);
-    expect(!j[1].bad && j[1].line == 3 && j[1].number == 2 && j[1].job.steps == 7 && j[1].sync &&
-           j[1].no_graphs);
+    expect(!j[1].bad && j[1].line == 3 && j[1].number == 2 && j[1].job.steps == 7 && j[1].open.sync &&
+           j[1].open.no_graphs);
     expect(j[1].job.quality == QUALITY_HIGH && j[1].job.inject_count == 2 &&
            !strcmp(j[1].job.inject[1].file, "x"));
     expect(!j[2].bad && j[2].job.seed == UINT64_C(9007199254740992) && j[2].no_metadata &&
-           j[2].vram == (size_t)2 << 30);
+           j[2].open.vram == (size_t)2 << 30);
     expect(j[3].bad && strstr(j[3].bad->text, "line 5: ") != NULL);
     expect(j[4].bad && strstr(j[4].bad->text, "line 6: ") != NULL);
-    expect(!j[2].sync && cli.inject_count == 1); /* one job's options are not the next one's */
+    expect(!j[2].open.sync && cli.inject_count == 1); /* one job's options are not the next one's */
+    batch_jobs_free(&jobs);
+    cli_free(&cli);
+}
+
+/* What of a line makes a pipeline of its own, and what does not. */
+static void test_pipelines(void) {
+    Cli cli = parse(NULL);
+    BatchJobs jobs;
+    Error e;
+    const char *path = expect_text(folder, "p.jsonl",
+                                   "{\"prompt\":\"a\"}\n"
+                                   "{\"prompt\":\"b\",\"width\":64,\"quality\":\"high\"}\n"
+                                   "{\"prompt\":\"c\",\"device\":\"cpu\"}\n"
+                                   "{\"prompt\":\"c\",\"dtype\":\"f32\"}\n"
+                                   "{\"prompt\":\"c\",\"vae-dtype\":\"f32\"}\n"
+                                   "{\"prompt\":\"c\",\"vram\":\"2G\"}\n"
+                                   "{\"prompt\":\"c\",\"sync\":true}\n"
+                                   "{\"prompt\":\"c\",\"graphs\":false}\n"
+                                   "{\"prompt\":\"c\",\"model\":\"N\"}\n");
+    expect_ok(batch_jobs_read(path, &cli, &jobs, &e), &e);
+    expect(jobs.count == 9);
+    for (int i = 0; i < jobs.count; i++)
+        for (int k = 0; k < jobs.count; k++)
+            expect(!jobs.job[i].bad && batch_items_same_pipeline(&jobs.job[i], &jobs.job[k]) == (i == k || (i < 2 && k < 2)));
     batch_jobs_free(&jobs);
     cli_free(&cli);
 }
@@ -396,6 +420,7 @@ static void test_memo(void) {
 int main(void) {
     expect_folder(folder, sizeof folder);
     test_objects();
+    test_pipelines();
     test_prompts();
     test_order();
     test_journal();

@@ -204,7 +204,7 @@ clean
 # --- streams ---
 printf '{"prompt":"a","seed":1}\n{"prompt":"b","seed":2}\n' >jobs.jsonl
 works "--json" batch jobs.jsonl --out o --json
-grep -q '^{"event":"progress","job":2,"phase":"denoise","done":1,"total":2}$' .out && [ "$(grep -c '"event":"result"' .out)" -eq 2 ] &&
+grep -q '^{"event":"progress","job":2,"phase":"denoise","done":1,"total":2,"seconds":[0-9.]*,"remaining":[0-9.]*}$' .out && [ "$(grep -c '"event":"result"' .out)" -eq 2 ] &&
     [ "$(grep -vc '^{"event":"\(progress\|result\)".*}$' .out)" -eq 0 ]
 is $? "events and results, whole lines"
 if [ -w /dev/full ]; then

@@ -93,14 +93,14 @@ int main(void) {
     o.serve = false;
     free(run(o, NULL, ERR_DEVICE, "no mark", &e));
     o.what = NULL;
-    free(run(o, NULL, ERR_USAGE, "either step, decode, load or picture, or --tune", &e));
+    free(run(o, NULL, ERR_USAGE, "either step, decode, load, picture or text, or --tune", &e));
     o.tune = true, o.tuned = "nowhere/tuned.tsv";
     free(run(o, NULL, ERR_USAGE, "products are tuned on a GPU", &e));
     o.what = "step";
-    free(run(o, NULL, ERR_USAGE, "either step, decode, load or picture, or --tune", &e));
+    free(run(o, NULL, ERR_USAGE, "either step, decode, load, picture or text, or --tune", &e));
     o.tune = false, o.tuned = NULL;
     o.what = "sleep";
-    free(run(o, NULL, ERR_USAGE, "bench: found \"sleep\", expected step, decode, load or picture", &e));
+    free(run(o, NULL, ERR_USAGE, "bench: found \"sleep\", expected step, decode, load, picture or text", &e));
 
     o = (BenchOptions){.what = "step", .runs = 2, .warmup = 1, .device = "cpu"};
     text = run(o, NULL, OK, "", &e); /* the host's clock */
@@ -113,6 +113,12 @@ int main(void) {
     text = run(o, NULL, OK, "", &e);
     j = first_line(text, &e);
     expect(real(j, "min") > 0 && real(j, "runs") == 2 && strstr(text, "\"unit\":\"ms\"") != NULL);
+    json_free(j);
+    free(text);
+    o.what = "text", o.runs = 3, o.warmup = 1;
+    text = run(o, NULL, OK, "", &e);
+    j = first_line(text, &e);
+    expect(real(j, "min") > 0 && real(j, "runs") == 3 && strstr(text, "\"clock\":\"host\"") != NULL);
     json_free(j);
     free(text);
     o.what = "load";

@@ -7,9 +7,11 @@
 #include "names.h"
 #include "progress.h"
 
+#include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct Tally {
@@ -418,6 +420,23 @@ static void test_progress(Tally *t) {
     check(t, !strcmp(text, "text"), "single step", text);
     progress_text(text, sizeof text, "100000/100000 ", "denoise", 9999, 10000, 1e7);
     check(t, strlen(text) < 80, "fits", text);
+    static const struct { int done, total; double seconds; const char *event; } EVENTS[] = {
+        {0, 28, 0.25, "{\"phase\":\"denoise\",\"done\":0,\"total\":28,\"seconds\":0.250}"},
+        {7, 28, 14, "{\"phase\":\"denoise\",\"done\":7,\"total\":28,\"seconds\":14.000,\"remaining\":42.000}"},
+        {28, 28, 56, "{\"phase\":\"denoise\",\"done\":28,\"total\":28,\"seconds\":56.000,\"remaining\":0.000}"}};
+    for (size_t i = 0; i < sizeof EVENTS / sizeof *EVENTS; i++) {
+        cJSON *o = cJSON_CreateObject();
+        progress_event(o, "denoise", EVENTS[i].done, EVENTS[i].total, EVENTS[i].seconds);
+        char *line = cJSON_PrintUnformatted(o);
+        check(t, !strcmp(line, EVENTS[i].event), "event", line);
+        cJSON_free(line);
+        cJSON_Delete(o);
+    }
+    ProgressClock clock = {0};
+    progress_seconds(&clock, "text");
+    nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+    double text_ran = progress_seconds(&clock, "text"), denoise = progress_seconds(&clock, "denoise");
+    check(t, text_ran >= 0.02 && denoise == 0, "each phase has its own time", "");
 }
 
 static void test_meta(Tally *t) {

@@ -127,14 +127,56 @@ grep -q 'carries no texts' .out
 is $? "--no-metadata leaves nothing"
 works "same pixels" "$DITTO" compare a.png b.png
 works "--json" ditto -p 'größe' -o c.png --seed 4294967296 --json
-grep -q '^{"path":"c.png",.*"seed":4294967296,.*"seconds":{"text":' .out && [ "$(wc -l <.out)" -eq 1 ]
-is $? "--json"
+tail -n 1 .out | grep -q '^{"event":"result","status":"done","path":"c.png",.*"seed":4294967296,.*"seconds":{"text":'
+is $? "--json: the result comes last"
+works "--json of two" ditto -p x -o d.png --steps 3 --count 2 --json
+[ "$(grep -c '^{"event":"result","status":"done",' .out)" -eq 2 ] && tail -n 1 .out | grep -q '"path":"d-2.png"' &&
+    [ "$(grep -vc '^{"event":"\(progress\|result\)",.*}$' .out)" -eq 0 ]
+is $? "--json: events and results, whole lines"
+[ "$(grep -c '"picture":1,"of":2,"phase":"denoise","done":[0-3],"total":3,"seconds":[0-9]*\.[0-9]\{3\}' .out)" -eq 4 ] &&
+    [ "$(grep -c '"picture":2,"of":2,"phase":"denoise"' .out)" -eq 4 ]
+is $? "--json: an event a step"
+grep '"denoise","done":0,' .out | grep -qv remaining && [ "$(grep -c '"denoise","done":[12],.*"remaining":' .out)" -eq 4 ] &&
+    [ "$(grep -c '"denoise","done":3,.*"remaining":0.000}' .out)" -eq 2 ]
+is $? "--json: what remains is said once a step is done"
+[ "$(sed -n 's/.*"phase":"\([a-z]*\)".*/\1/p' .out | uniq | tr '\n' ' ')" = "text denoise decode text denoise decode " ]
+is $? "--json: the phases in their order"
+works "a dump" ditto -p x -o e.png --dump st --seed 1
+printf 'x' | dd of=st/noise.safetensors bs=1 seek=3 conv=notrunc 2>/dev/null
+ditto -p x -o f.png --seed 1 --inject noise=st/noise.safetensors --json >.out 2>.err
+rc=$?
+[ $rc -ne 0 ] && [ ! -e f.png ] && tail -n 1 .out | grep -q "^{\"event\":\"result\",\"status\":\"failed\",\"code\":$rc,\"error\":\".*noise"
+is $? "--json: a failure is a result"
 clean
 
 # --- dry run ---
 works "--dry-run" ditto -p "a cat" -o a.png --seed 3 --dry-run
 grep -q 'sigmas' .out && grep -q '^output a.png$' .out && [ "$(left)" -eq 0 ]
 is $? "a dry run tells and writes nothing"
+
+# --- what earlier runs found out ---
+looked() { tr -d ' \n\t' <r.json | grep -q "\"first_sight\":{\"looked\":$1,\"believed\":$2,\"written\":$3[,}]"; }
+file=$XDG_CACHE_HOME/ditto/verdicts.tsv
+rm -f "$file"
+works "--verdicts off" ditto -p "a cat" -o a.png --seed 3 --verdicts off --report r.json
+looked '[1-9][0-9]*' 0 0 && [ ! -e "$file" ]
+is $? "every fused kernel is compared, nothing is written"
+works "a first run" ditto -p "a cat" -o b.png --seed 3 --report r.json -y
+n=$(tr -d ' \n\t' <r.json | sed 's/.*"looked":\([0-9]*\).*/\1/')
+looked "$n" 0 "$n" && [ "$(grep -c ' bits' "$file")" -eq "$n" ]
+is $? "and kept"
+works "a second run" ditto -p "a cat" -o c.png --seed 3 --report r.json -y
+looked 0 "$n" 0 && same a.png b.png && same b.png c.png
+is $? "is believed, with the same picture"
+echo nonsense >>"$file"
+works "a damaged file" "$DITTO" -m "$MODEL" -W 32 -H 16 --steps 1 --max-sequence-length 16 -p "a cat" -o d.png --seed 3 --report r.json -y
+[ "$(grep -c 'verdicts.tsv: damaged .*; it is not used$' .err)" -eq 1 ] && looked "$n" 0 "$n.*" && same a.png d.png
+is $? "is said in one line and not used"
+works "no place for it" env XDG_CACHE_HOME=/proc/none "$DITTO" -m "$MODEL" -W 32 -H 16 --steps 1 --max-sequence-length 16 -q -p "a cat" \
+    -o e.png --seed 3 --report r.json -y
+looked "$n" 0 0 && grep -q '"unsaved":.*/proc/none' r.json && same a.png e.png
+is $? "nothing is kept, and nothing fails"
+clean
 
 # --- quality and families ---
 works "--families none" ditto -p "a cat" -o a.png --seed 3 --families none

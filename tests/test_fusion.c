@@ -336,6 +336,38 @@ static void test_decoder(void) {
     pipeline_close(p);
 }
 
+static bool mounted_outside;
+
+static void look_outside(void *user, const char *phase, int done, int total) {
+    (void)done, (void)total;
+    if (strcmp(phase, "decode")) mounted_outside |= pipeline_mounted(user, "vae", "told-vae");
+}
+
+/* Each model with a KL decoder says which of its parts that is: nothing is mounted on it before the decode nor after it. */
+static void test_decoders(void) {
+    static const char *const MODELS[] = {MODEL, "tests/golden/tiny-zimage"};
+    for (size_t k = 0; k < sizeof MODELS / sizeof *MODELS; k++) {
+        Error e = {0};
+        Pipeline *p = NULL;
+        PipelineOptions o = {.model = MODELS[k], .device = "cpu", .dtype = BF16, .families = VAE, .family_count = 1};
+        Job job = job_of(QUALITY_HIGH, NULL);
+        job.max_sequence_length = 32, job.dump = NULL;
+        expect_ok(pipeline_open(&o, &p, &e), &e);
+        for (int failing = 0; failing < 2; failing++) { /* the first one has done the probes */
+            Media media;
+            mounted_outside = false;
+            tell(-1, failing ? 3 : -1, HONEST);
+            watched = p;
+            expect_ok(pipeline_resolve(p, &job, &e), &e);
+            Status s = pipeline_render(p, &job, &(Progress){look_outside, p}, &media, &e);
+            expect(s == (failing ? ERR_DEVICE : OK) && mounted_inside && !mounted_outside);
+            expect(!pipeline_mounted(p, "vae", "told-vae"));
+            media_free(&media);
+        }
+        pipeline_close(p);
+    }
+}
+
 /* --- a table and the gate on their own --- */
 
 typedef struct Bench {
@@ -524,6 +556,7 @@ int main(int argc, char **argv) {
     test_f32();
     test_lie();
     test_decoder();
+    test_decoders();
     test_epochs();
     test_slices();
     test_small();

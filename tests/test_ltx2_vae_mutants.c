@@ -3,7 +3,8 @@
  * stage by stage). Each fault must raise some metric above its limit and at least tenfold.
  *
  * GOLDEN_VERBOSE=1 prints all. Not here, because no number shows it: one of the two roundings around + eps alone, since eps
- * vanishes beside any mean of squares above 1e-5. Easy to get wrong: a fault in an op of both forms must be tried on the form that shows it. */
+ * vanishes beside any mean of squares above 1e-5. Easy to get wrong: a fault in an op of both forms must be tried
+ * on the form that shows it. */
 #include "expect.h"
 #include "faults.h"
 #include "golden_ltx2_vae.h"
@@ -91,8 +92,9 @@ static void tensors(Bench *b, Form f) {
     if (upsamples(f)) {
         tensor_fault(b, f, "res_blocks.0.conv1.weight", "post_upsample_res_blocks.0.conv1.weight", 0);
         tensor_fault(b, f, "res_blocks.0.norm1.weight", "res_blocks.0.norm2.weight", 0);
-        tensor_fault(b, f, f == FORM_UP ? "upsampler.conv.weight" : "upsampler.0.weight", NULL, 1); /* which column is the first */
-        tensor_fault(b, f, f == FORM_UP ? "upsampler.conv.weight" : "upsampler.0.weight", NULL, 2); /* which row */
+        const char *shuffle = f == FORM_UP ? "upsampler.conv.weight" : "upsampler.0.weight";
+        tensor_fault(b, f, shuffle, NULL, 1); /* which column is the first */
+        tensor_fault(b, f, shuffle, NULL, 2); /* which row */
         return;
     }
 #define UP "decoder.up_blocks.1."
@@ -231,7 +233,9 @@ static Status plain_unrounded(Exec *x, const void *args) { /* bias and other pat
 
 /* --- channels and places --- */
 
-typedef enum DepthFault { INTERLEAVED, LAST_DROPPED, TURNED, NO_SKIP, NO_DEPTH_BIAS, SLOW, SUM_AT_ONCE, FIRST_OF_GROUP, MEAN_KEPT } DepthFault;
+typedef enum DepthFault {
+    INTERLEAVED, LAST_DROPPED, TURNED, NO_SKIP, NO_DEPTH_BIAS, SLOW, SUM_AT_ONCE, FIRST_OF_GROUP, MEAN_KEPT
+} DepthFault;
 
 static Status depth_fault(Exec *x, OpId op, const Depth *args, DepthFault how) {
     Depth a = *args;
@@ -247,22 +251,25 @@ static Status depth_fault(Exec *x, OpId op, const Depth *args, DepthFault how) {
         if (op == OP_depth_to_space) {
             int64_t frame = f + (how == LAST_DROPPED ? 0 : a.drop), b = py % a.rows, d = px % a.columns;
             if (how == TURNED) e = b, b = d % a.rows, d = e % a.columns;
-            int64_t k = (frame % a.t * a.rows + b) * a.columns + d, at = (frame / a.t * a.x.shape[1] + py / a.rows) * a.x.shape[2] +
-                        px / a.columns;
-            int64_t period = a.skip.rank ? a.skip.shape[3] / n : 1, sc = how == INTERLEAVED ? c / (channels / period) : c % period;
+            int64_t k = (frame % a.t * a.rows + b) * a.columns + d;
+            int64_t at = (frame / a.t * a.x.shape[1] + py / a.rows) * a.x.shape[2] + px / a.columns;
+            int64_t period = a.skip.rank ? a.skip.shape[3] / n : 1;
+            int64_t sc = how == INTERLEAVED ? c / (channels / period) : c % period;
             e = how == SLOW ? k * channels + c : c * n + k;
             v = faults_get(a.x, at * a.x.shape[3] + e) + (a.bias.rank ? faults_get(a.bias, e) : 0);
             if (a.skip.rank) other = faults_get(a.skip, at * a.skip.shape[3] + sc * n + k);
         } else {
             int64_t k = how == SLOW ? c / channels : c % n, ch = how == SLOW ? c % channels : c / n, g;
-            int64_t at = ((f * a.t + k / a.columns / a.rows) * a.x.shape[1] + py * a.rows + k / a.columns % a.rows) * a.x.shape[2] +
-                         px * a.columns + k % a.columns;
+            int64_t row = py * a.rows + k / a.columns % a.rows;
+            int64_t at = ((f * a.t + k / a.columns / a.rows) * a.x.shape[1] + row) * a.x.shape[2] + px * a.columns +
+                         k % a.columns;
             v = faults_get(a.x, at * channels + ch) + (a.bias.rank ? faults_get(a.bias, ch) : 0);
             g = a.skip.rank ? a.skip.shape[3] / channels : 0;
             for (int64_t m = 0; m < (how == FIRST_OF_GROUP ? g > 0 : g); m++) {
                 e = c * g + m;
-                int64_t from = ((f * a.t + e % n / a.columns / a.rows) * a.x.shape[1] + py * a.rows + e % n / a.columns % a.rows) *
-                               a.x.shape[2] + px * a.columns + e % n % a.columns;
+                int64_t frame = f * a.t + e % n / a.columns / a.rows;
+                row = py * a.rows + e % n / a.columns % a.rows;
+                int64_t from = (frame * a.x.shape[1] + row) * a.x.shape[2] + px * a.columns + e % n % a.columns;
                 other += faults_get(a.skip, from * a.skip.shape[3] + e / n) / (how == FIRST_OF_GROUP ? 1 : (float)g);
             }
             if (how != MEAN_KEPT) other = r(a.y, other);

@@ -144,6 +144,22 @@ static void jobs(const char *folder) {
     pipeline_close(p);
 }
 
+/* A checkpoint with rotary tables for `positions` only: its defaults are as much of the pipeline's as those allow. */
+static void few_positions(const char *folder, const char *positions, int width, int height, int frames) {
+    char model[600], path[700];
+    Pipeline *p = NULL;
+    Error e = {0};
+    Job job = {.prompt = "a"};
+    snprintf(model, sizeof model, "%s/model", folder);
+    snprintf(path, sizeof path, "%s/transformer", model);
+    mutate_json(path, "config.json", "rope_max_seq_len", positions);
+    expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu"}, &p, &e), &e);
+    if (!p) return;
+    expect_ok(pipeline_resolve(p, &job, &e), &e);
+    expect(job.width == width && job.height == height && job.frames == frames);
+    pipeline_close(p);
+}
+
 int main(void) {
     char folder[500], model[600];
     Golden g;
@@ -163,6 +179,9 @@ int main(void) {
     clips(folder);
     infinite(folder);
     jobs(folder);
+    few_positions(folder, "30", 480, 480, 81);
+    few_positions(folder, "5", 64, 64, 17);
+    few_positions(folder, "1", 16, 16, 1);
     expect_cleanup(folder);
     return expect_done();
 }

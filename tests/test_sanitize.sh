@@ -111,19 +111,37 @@ while [ $# -gt 0 ]; do
     case $1 in --log-file) log=$(echo "$2" | sed "s/%p/$$/"); shift ;; --tool) tool=$2; shift ;; */checkop) break ;; esac
     shift
 done
-cp "$LOGS/$tool.log" "$log"
+case "$*" in *"--op $BAD "*) cp "$LOGS/bad.log" "$log" ;; *) cp "$LOGS/$tool.log" "$log" ;; esac
+case "$*" in *"--op $SLOW "*) sleep 20 ;; esac
 exec "$@"
 L
-printf '#!/bin/sh\necho "$*"\necho "5 passed, 0 failed"\n' >bin/tests/checkop
+cat >bin/tests/checkop <<'L'
+#!/bin/sh
+[ "$1" = --list ] && { printf 'copy EXACT\nlinear BOUNDED\nadd EXACT\n'; exit; }
+echo "$*"
+echo "5 passed, 0 failed"
+L
 chmod +x tool bin/tests/checkop
-mkdir logs && cp clean.log logs/synccheck.log && cp mem.log logs/memcheck.log
-LOGS=$here/logs BIN=$here/bin COMPUTE_SANITIZER=$here/tool OP=copy bash "$script" "$here/res" synccheck >.out 2>.err
+mkdir logs && cp clean.log logs/synccheck.log && cp mem.log logs/memcheck.log && cp cut.log logs/bad.log
+sanitize() { LOGS=$here/logs BIN=$here/bin COMPUTE_SANITIZER=$here/tool JOBS=3 BAD=${BAD:-none} SLOW=${SLOW:-none} bash "$script" "$here/res" "$@" >.out 2>.err; }
+OP=copy sanitize synccheck
 is $? "one tool, clean"
-grep -q -- '^--small --backend cuda --op copy$' res/synccheck.log
+grep -q -- '^--small --backend cuda --op copy --shard 0/1$' res/synccheck.log
 is $? "checkop's options"
-has '^synccheck: checkop says: 5 passed, 0 failed \(exit 0\)$' "checkop's own result"
-LOGS=$here/logs BIN=$here/bin COMPUTE_SANITIZER=$here/tool bash "$script" "$here/res" synccheck memcheck >.out 2>.err
+has '^synccheck: checkop says: 5 passed, 0 failed \(1 processes\)$' "checkop's own result"
+sanitize synccheck memcheck
 [ $? -eq 1 ] && [ "$(ls res | xargs)" = "memcheck.log sanitize.txt synccheck.log" ]
 is $? "one of two fails: $(ls res | xargs)"
+has '^synccheck: checkop says: 30 passed, 0 failed \(6 processes\)$' "an op of many cases in four parts, the others whole"
+has '^memcheck: ours 12, in libraries 6, refused calls 6$' "what all processes found, together"
+for i in 0 1 2 3; do grep -q -- "--op linear --shard $i/4$" res/synccheck.log || bad "part $i of linear"; done
+BAD=add sanitize synccheck
+[ $? -eq 1 ]
+is $? "a process without its end fails"
+has '^synccheck: [0-9]* add 0/1 0 did not finish$' "and is named"
+LIMIT=1 SLOW=add sanitize synccheck
+[ $? -eq 1 ]
+is $? "a process that is stopped fails"
+has '^synccheck: [0-9]* add 0/1 124 stopped after 1 s$' "and is named"
 
 finish

@@ -1,11 +1,11 @@
 /* test_score.c - tests the judge of the demo pictures: painted scenes are accepted, scenes with one changed attribute not.
  *
- * Paints with its own painter, the C twin of render() in scripts/demo_scenes.py: signed distances, a ramp of one pixel,
- * then noise on every byte as a decoder leaves it. Bars: at least 99.5 % of painted scenes accepted, at most 0.5 %
+ * Paints with a painter of its own (score_paint.h). Bars: at least 99.5 % of painted scenes accepted, at most 0.5 %
  * after a change, per attribute, and the fault named as what was changed in at least 99 %. Also pictures that must
  * never pass: a stray blob, a two-coloured object, a torn one.
  * Easy to get wrong: a change must really change (another colour, not the same one drawn again). */
 #include "score.h"
+#include "score_paint.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -13,26 +13,6 @@
 #include <string.h>
 
 enum { SIDE = SCORE_SIDE, SCENES = 3000 };
-
-typedef struct Tally {
-    int passed, failed;
-} Tally;
-
-static void expect(Tally *t, bool good, const char *what) {
-    if (good) t->passed++;
-    else t->failed++;
-    if (!good) printf("FAIL: %s\n", what);
-}
-
-/* SplitMix64: the same scenes on every machine. */
-static uint64_t draw(uint64_t *state) {
-    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-static int below(uint64_t *s, int n) { return (int)(draw(s) % (uint64_t)n); }
-static double unit(uint64_t *s) { return (double)(draw(s) >> 11) * 0x1p-53; }
 
 static ScoreScene random_scene(uint64_t *s) {
     ScoreScene scene = {.background = below(s, SCORE_BACKGROUNDS), .count = 1 + below(s, SCORE_OBJECTS)};
@@ -47,23 +27,6 @@ static ScoreScene random_scene(uint64_t *s) {
     return scene;
 }
 
-/* Pixels of the shape around (x0, y0): coverage 0..1 from the signed distance. */
-static double cover(int shape, double x, double y, double r) {
-    x = fabs(x);
-    double d = shape == 0   ? sqrt(x * x + y * y) - r
-               : shape == 1 ? fmax(x, fabs(y)) - 0.9 * r
-                            : fmax(y - 0.9 * r, (2 * x - 1.15 * (y + 1.1 * r)) / 2.3071);
-    return fmin(1, fmax(0, 0.5 - d));
-}
-
-static void paint_shape(double *canvas, int shape, const unsigned char *rgb, double x0, double y0, double r) {
-    for (int y = 0; y < SIDE; y++)
-        for (int x = 0; x < SIDE; x++) {
-            double a = cover(shape, x + 0.5 - x0, y + 0.5 - y0, r), *p = canvas + 3 * (y * SIDE + x);
-            for (int c = 0; c < 3; c++) p[c] += a * (rgb[c] - p[c]);
-        }
-}
-
 static void paint(double *canvas, const ScoreScene *scene, uint64_t *s) {
     for (int i = 0; i < 3 * SIDE * SIDE; i++) canvas[i] = SCORE_GROUND[scene->background].rgb[i % 3];
     for (int i = 0; i < scene->count; i++) {
@@ -72,17 +35,9 @@ static void paint(double *canvas, const ScoreScene *scene, uint64_t *s) {
         double x = SCORE_ANCHOR[o->place][0] + (2 * unit(s) - 1) * jitter;
         double y = SCORE_ANCHOR[o->place][1] + (2 * unit(s) - 1) * jitter;
         double r = SCORE_RADIUS[o->size][0] + unit(s) * (SCORE_RADIUS[o->size][1] - SCORE_RADIUS[o->size][0]);
-        paint_shape(canvas, o->shape, SCORE_PAINT[o->colour].rgb, x, y, r);
+        paint_shape(canvas, SIDE, o->shape, SCORE_PAINT[o->colour].rgb, x, y, r);
     }
 }
-
-/* To bytes, with even noise of +-12. */
-static void develop(const double *canvas, unsigned char *rgb, uint64_t *s) {
-    for (int i = 0; i < 3 * SIDE * SIDE; i++)
-        rgb[i] = (unsigned char)fmin(255, fmax(0, round(canvas[i] + 24 * unit(s) - 12)));
-}
-
-static int other(uint64_t *s, int value, int count) { return (value + 1 + below(s, count - 1)) % count; }
 
 /* Changes one attribute of the expected scene. */
 static ScoreScene changed(ScoreScene scene, ScoreFault what, uint64_t *s) {
@@ -117,9 +72,9 @@ static void test_scenes(Tally *t, double *canvas, unsigned char *rgb) {
     for (int i = 0; i < SCENES; i++) {
         ScoreScene scene = random_scene(&s);
         paint(canvas, &scene, &s);
-        develop(canvas, rgb, &s);
+        develop(canvas, SIDE, rgb, &s);
         accepted += score_picture(rgb, &scene) == SCORE_RIGHT;
-        for (int f = SCORE_BACKGROUND; f < SCORE_FAULTS; f++) {
+        for (int f = SCORE_BACKGROUND; f < SCORE_DIRECTION; f++) {
             ScoreScene wrong = changed(scene, (ScoreFault)f, &s);
             ScoreFault got = score_picture(rgb, &wrong);
             wrongly[f] += got == SCORE_RIGHT;
@@ -128,7 +83,7 @@ static void test_scenes(Tally *t, double *canvas, unsigned char *rgb) {
     }
     printf("seed 20261130: %d of %d painted scenes accepted (%.2f %%)\n", accepted, SCENES, 100.0 * accepted / SCENES);
     expect(t, accepted >= 0.995 * SCENES, "99.5 % of painted scenes are accepted");
-    for (int f = SCORE_BACKGROUND; f < SCORE_FAULTS; f++) {
+    for (int f = SCORE_BACKGROUND; f < SCORE_DIRECTION; f++) {
         const char *name = score_fault_name((ScoreFault)f);
         printf("%-10s changed: %d of %d accepted, %d named as it\n", name, wrongly[f], SCENES, named[f]);
         expect(t, wrongly[f] <= 0.005 * SCENES, name);
@@ -151,7 +106,8 @@ static void test_damage(Tally *t, double *canvas, unsigned char *rgb) {
             const double *a = SCORE_ANCHOR[o->place];
             double r = SCORE_RADIUS[o->size][0];
             if (kind == 0) { /* 5 pixels wide, away from all places */
-                paint_shape(canvas, 0, SCORE_PAINT[other(&s, o->colour, SCORE_COLOURS)].rgb, 64, below(&s, 2) ? 12 : 116, 4);
+                paint_shape(canvas, SIDE, 0, SCORE_PAINT[other(&s, o->colour, SCORE_COLOURS)].rgb, 64, below(&s, 2) ? 12 : 116,
+                            4);
             } else if (kind == 1) { /* its lower part in another colour */
                 const unsigned char *mine = SCORE_PAINT[o->colour].rgb;
                 const unsigned char *two = SCORE_PAINT[other(&s, o->colour, SCORE_COLOURS)].rgb;
@@ -159,7 +115,7 @@ static void test_damage(Tally *t, double *canvas, unsigned char *rgb) {
                     if (fabs(canvas[3 * k] - mine[0]) + fabs(canvas[3 * k + 1] - mine[1]) + fabs(canvas[3 * k + 2] - mine[2]) < 1)
                         for (int c = 0; c < 3; c++) canvas[3 * k + c] = two[c];
             } else if (kind == 2) { /* its middle wiped out */
-                paint_shape(canvas, 1, SCORE_GROUND[scene.background].rgb, a[0], a[1], r * 0.75);
+                paint_shape(canvas, SIDE, 1, SCORE_GROUND[scene.background].rgb, a[0], a[1], r * 0.75);
             } else if (kind == 3) {
                 for (int k = 0; k < 3 * SIDE * SIDE; k++) canvas[k] = SCORE_GROUND[scene.background].rgb[k % 3];
             } else {
@@ -171,7 +127,7 @@ static void test_damage(Tally *t, double *canvas, unsigned char *rgb) {
                 static const int FLIP[SCORE_PLACES] = {2, 3, 0, 1, 4};
                 o->place = FLIP[o->place];
             }
-            develop(canvas, rgb, &s);
+            develop(canvas, SIDE, rgb, &s);
             accepted += score_picture(rgb, &scene) == SCORE_RIGHT;
         }
         printf("%-20s %d of %d accepted\n", NAMES[kind], accepted, tries);

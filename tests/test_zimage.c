@@ -1,6 +1,7 @@
 /* test_zimage.c - the tiny Z-Image checkpoint against diffusers and transformers: Qwen3 and the transformer stage by stage
  * (golden.h says how a stage is judged), the edges of the padding to 32, ids of prompts in the chat template, and whole
- * pictures: Turbo, base with guidance and a negative prompt, guidance that is normalised and truncated. Also what a job
+ * pictures: Turbo, base with guidance and a negative prompt, the shorter one of the two masked, guidance that is normalised and
+ * truncated. Also what a job
  * resolves to.
  *
  * GOLDEN_VERBOSE=1 prints every stage. Easy to get wrong: run from the repository root. */
@@ -61,7 +62,7 @@ static void rotary(void) {
     ZimagePrompt p = {0};
     Exec x = {.device = &device, .work = &work, .error = &e, .dtype = F32};
     expect_ok(arena_open(&work, &device, "work", (size_t)1 << 22, &e), &e);
-    expect_ok(dit_zimage_rope(&m, &x, 512, 40, 72, &p), &e);
+    expect_ok(dit_zimage_layout(&m, &x, &(int64_t){512}, 1, 40, 72, &p), &e);
     const Tensor tables[] = {p.cos, p.sin};
     for (int i = 0; i < 2; i++) {
         char sum[SHA256_TEXT];
@@ -169,7 +170,8 @@ int main(void) {
     foreign();
     const struct { const char *name, *model; DType dtype; } runs[] = {
         {"zimage_turbo_f32", ZIMAGE_MODEL, F32}, {"zimage_turbo_bf16", ZIMAGE_MODEL, BF16}, {"zimage_base_f32", base, F32},
-        {"zimage_base_bf16", base, BF16},        {"zimage_norm_f32", base, F32}};
+        {"zimage_base_bf16", base, BF16},        {"zimage_norm_f32", base, F32},
+        {"zimage_long_f32", base, F32},          {"zimage_long_bf16", base, BF16},        {"zimage_short_f32", base, F32}};
     Golden g = {0};
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         snprintf(dump, sizeof dump, "%s/%s", folder, runs[i].name);

@@ -10,8 +10,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char HEAD[] = "# ditto tuned 1";
-enum { FIELDS = 7, LINE_MOST = 2048 };
+enum { FIELDS = 7, LINE_MOST = 2048, HEAD_MOST = 64 };
+
+static void head_of(const Tuned *t, char head[HEAD_MOST]) { snprintf(head, HEAD_MOST, "# ditto %s 1", t->kind); }
 
 static void entry_free(TunedEntry *n) {
     free(n->machine);
@@ -19,18 +20,18 @@ static void entry_free(TunedEntry *n) {
     *n = (TunedEntry){0};
 }
 
-static void forget(Tuned *t) {
+void tuned_forget(Tuned *t) {
     for (int i = 0; i < t->count; i++) entry_free(&t->entry[i]);
     t->count = 0;
 }
 
-Status tuned_open(Tuned *t, const char *machine, Error *e) {
-    *t = (Tuned){.machine = strdup(machine)};
+Status tuned_open(Tuned *t, const char *kind, const char *machine, Error *e) {
+    *t = (Tuned){.kind = kind, .machine = strdup(machine)};
     return t->machine ? OK : fail(e, ERR_MEMORY, "out of memory");
 }
 
 void tuned_close(Tuned *t) {
-    forget(t);
+    tuned_forget(t);
     free(t->entry);
     free(t->machine);
     *t = (Tuned){0};
@@ -47,6 +48,19 @@ static int place_of(const Tuned *t, const char *machine, const void *key, size_t
 const TunedEntry *tuned_find(const Tuned *t, const void *key, size_t size) {
     int i = place_of(t, t->machine, key, size);
     return i < 0 ? NULL : &t->entry[i];
+}
+
+void tuned_trim(Tuned *t, int most) {
+    int kept = 0, over = t->count - most;
+    for (int i = 0; i < t->count; i++) {
+        if (over > 0 && strcmp(t->entry[i].machine, t->machine) != 0) {
+            entry_free(&t->entry[i]);
+            over--;
+        } else {
+            t->entry[kept++] = t->entry[i];
+        }
+    }
+    t->count = kept;
 }
 
 void tuned_drop(Tuned *t, const void *key, size_t size) {
@@ -152,34 +166,33 @@ Status tuned_read(Tuned *t, const char *path, char *note, size_t size, Error *e)
     size_t bytes = 0;
     Error why = {0};
     if (size) *note = 0;
-    if (!file_exists(path)) {
-        snprintf(note, size, "%s: not there; ditto bench --tune makes it", path);
-        return OK;
-    }
+    if (!file_exists(path)) return OK;
     Status s = file_read(path, &text, &bytes, &why);
     if (s != OK) {
         snprintf(note, size, "%s; it is not used", why.text);
         return s == ERR_MEMORY ? fail(e, s, "%s", why.text) : OK;
     }
+    char head[HEAD_MOST];
+    head_of(t, head);
     Found found = strlen(text) == bytes && bytes && text[bytes - 1] == '\n' ? GOOD : DAMAGED;
     int line = 1;
     for (char *at = text, *next; found == GOOD && *at; at = next, line++) {
         next = strchr(at, '\n');
         *next++ = 0;
-        if (line == 1) found = strcmp(at, HEAD) ? DAMAGED : GOOD;
+        if (line == 1) found = strcmp(at, head) ? DAMAGED : GOOD;
         else found = take_line(t, at, e);
     }
     free(text);
     if (found == DAMAGED) {
         snprintf(note, size, "%s: damaged or not made by this ditto (line %d); it is not used", path, line > 1 ? line - 1 : 1);
-        forget(t);
+        tuned_forget(t);
     }
     return found == NO_MEMORY ? ERR_MEMORY : OK;
 }
 
 /* --- writing --- */
 
-static Status make_folder(const char *path, Error *e) {
+Status tuned_make_folder(const char *path, Error *e) {
     char folder[4096];
     const char *last = strrchr(path, '/');
     if (!last || last == path) return OK;
@@ -199,10 +212,12 @@ static Status make_folder(const char *path, Error *e) {
 Status tuned_write(const Tuned *t, const char *path, Error *e) {
     char *text = NULL;
     size_t size = 0;
-    TRY(make_folder(path, e));
+    char head[HEAD_MOST];
+    head_of(t, head);
+    TRY(tuned_make_folder(path, e));
     FILE *f = open_memstream(&text, &size);
     if (!f) return fail(e, ERR_MEMORY, "out of memory for %s", path);
-    fprintf(f, "%s\n", HEAD);
+    fprintf(f, "%s\n", head);
     for (int i = 0; i < t->count; i++) {
         char line[LINE_MOST];
         if (line_of(&t->entry[i], line) > 0) fprintf(f, "%s\n", line);

@@ -35,7 +35,8 @@ typedef struct Plan {
 static Plan plan(const ConvFrames *a) {
     Tensor w = a->kernel;
     Plan p = {.depth = a->x.shape[0], .height = a->x.shape[1] << a->up, .width = a->x.shape[2] << a->up,
-              .channels = a->x.shape[3], .up = a->up, .frames = a->y.shape[0], .out_height = a->y.shape[1], .out_width = a->y.shape[2], .out_channels = w.shape[0],
+              .channels = a->x.shape[3], .up = a->up, .frames = a->y.shape[0], .out_height = a->y.shape[1],
+              .out_width = a->y.shape[2], .out_channels = w.shape[0],
               .kt = w.shape[1], .kh = w.shape[2], .kw = w.shape[3], .row = w.shape[3] * w.shape[4],
               .threads = gemm_threads()};
     p.filter = p.kt * p.kh * p.row;

@@ -5,7 +5,8 @@
  * one. The upsampled picture, and copies of strided or misaligned pictures, live in scratch; so does a picture with unequal
  * borders, with its zeros around it, which is what PyTorch hands to cuDNN then. F32 multiplies in f32: engines that round
  * their inputs (TF32) are passed over unless the call allows it, and those that use transforms (Winograd, FFT) always, although
- * PyTorch allows TF32 in convolutions by default: our f32 mode is the one to measure others against.
+ * PyTorch allows TF32 in convolutions by default: our f32 mode is the one to measure others against. Tuning (tune_cuda.h)
+ * may put another configuration in the first one's place, with its bits; few channels, handed over as planes, are not tuned.
  * Easy to get wrong: memory is planned before a GPU is touched, so a plan that wants more than the library workspace
  * (F32 and 3-D: than room for transposed copies of its tensors) is passed over too; a shape left without a plan goes through a
  * plain kernel of ours, correct and slow. */
@@ -14,12 +15,13 @@
 #include "kernels/cuda_pieces.h"
 #include "kernels/cuda_plans.h"
 #include "kernels/registry.h"
+#include "kernels/tune_cuda.h"
 
 #ifdef HAVE_CUDA
 
 #include <stdio.h>
 
-enum { KEY_CONV = 3, ALIGN = 16, COPIES_MARGIN = 1 << 20, PLANES_BELOW = 128 };
+enum { KEY_CONV = 3, ALIGN = 16, COPIES_MARGIN = 1 << 20, PLANES_BELOW = 128, TUNE_MOST = 8 };
 static const unsigned TF32_REFUSED = 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE | 1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
 static const unsigned F32_REFUSED = 1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION | 1u << CUDNN_NUMERICAL_NOTE_FFT |
                                     1u << CUDNN_NUMERICAL_NOTE_WINOGRAD | 1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4 |
@@ -79,8 +81,7 @@ static unsigned refused(const ConvFrames *a) {
     return ALWAYS_REFUSED | (a->x.dtype != F32 ? 0 : a->tf32 ? F32_REFUSED : F32_REFUSED | TF32_REFUSED);
 }
 
-/* On any thread, with a handle of its own. */
-static Status plan_of(Cuda *c, cudnnHandle_t handle, const ConvFrames *a, size_t workspace, CudaDnn **out, Error *e) {
+static Key key_of(const ConvFrames *a) {
     Key key;
     memset(&key, 0, sizeof key);
     memcpy(key.x, a->x.shape, sizeof key.x);
@@ -90,6 +91,12 @@ static Status plan_of(Cuda *c, cudnnHandle_t handle, const ConvFrames *a, size_t
     key.stride_t = (int32_t)a->stride_t, key.stride = (int32_t)a->stride;
     const int64_t pads[] = {a->pad_top, a->pad_left, a->pad_bottom, a->pad_right, a->pad_t};
     for (int i = 0; i < 5; i++) key.pads[i] = (int32_t)pads[i];
+    return key;
+}
+
+/* On any thread, with a handle of its own. */
+static Status plan_of(Cuda *c, cudnnHandle_t handle, const ConvFrames *a, size_t workspace, CudaDnn **out, Error *e) {
+    Key key = key_of(a);
     *out = cuda_plans_claim(c->plans, &key, sizeof key);
     if (*out) return OK;
     CudaDnn *g = cuda_dnn_begin(&c->libs, handle, e, "convolution %lldx%lldx%lldx%lld to %lldx%lldx%lldx%lld, %lldx%lldx%lld, %s",
@@ -156,6 +163,54 @@ static Status product_in_planes(Exec *x, const ConvFrames *a, CudaDnn *g) {
     return cuda_pieces_turn(x, matrices(a->y), turned(y, a->y));
 }
 
+/* --- tuning --- */
+
+typedef struct Trial {
+    Exec *x;
+    const ConvFrames *a;
+    CudaDnn *g;
+    void *workspace;
+    size_t bytes;
+    int32_t config[TUNE_MOST];
+} Trial;
+
+static Status run_plan(Exec *x, const ConvFrames *a, CudaDnn *g, void *workspace) {
+    const int64_t ids[] = {CONV_ID_X, CONV_ID_W, CONV_ID_Y};
+    void *pointers[] = {a->x.data, a->kernel.data, a->y.data};
+    return cuda_dnn_run(x, g, workspace, 3, ids, pointers);
+}
+
+static bool launch(void *self, int candidate) {
+    Trial *t = self;
+    return cuda_dnn_take(t->g, t->config[candidate], refused(t->a), t->bytes, t->x->error) &&
+           run_plan(t->x, t->a, t->g, t->workspace) == OK;
+}
+
+/* The fastest of the heuristic's first configurations that gives the bits of the first one: tried, or looked up. */
+static Status tune(Exec *x, const ConvFrames *a, CudaDnn *g, void *workspace, size_t bytes) {
+    struct { Key conv; uint64_t dnn; } key;
+    Trial t = {.x = x, .a = a, .g = g, .workspace = workspace, .bytes = bytes};
+    const int64_t *s = a->x.shape, *k = a->kernel.shape;
+    char label[120];
+    memset(&key, 0, sizeof key);
+    key.conv = key_of(a), key.dnn = x->cuda->libs.cudnnGetVersion_();
+    snprintf(label, sizeof label, "convolution %lldx%lldx%lldx%lld to %lld, %lldx%lldx%lld, %s", (long long)s[0], (long long)s[1],
+             (long long)s[2], (long long)s[3], (long long)k[0], (long long)k[1], (long long)k[2], (long long)k[3],
+             dtype_name(a->x.dtype));
+    int most = tune_cuda_tries(x->cuda) ? TUNE_MOST : 1;
+    int count = cuda_dnn_others(g, refused(a), bytes, t.config, most, x->error);
+    int32_t own = t.config[0], choice = own;
+    size_t frame = tensor_bytes(a->y) / (size_t)a->y.shape[0];
+    TunePlan plan = {.key = &key, .key_size = sizeof key, .label = label, .y_data = a->y.data, .row_bytes = frame,
+                     .pitch = frame, .rows = a->y.shape[0], .launch = launch, .self = &t, .value = t.config,
+                     .candidates = count, .choice = &choice};
+    *cuda_dnn_tuned(g) = true;
+    if (!count) return OK;
+    Status s_plan = tune_cuda_plan(x, &plan);
+    if (!cuda_dnn_take(g, choice, refused(a), bytes, x->error)) cuda_dnn_take(g, own, refused(a), bytes, x->error);
+    return s_plan;
+}
+
 /* y = r(conv(x)) on contiguous, aligned frames. */
 static Status product(Exec *x, const ConvFrames *a) {
     CudaDnn *g = NULL;
@@ -166,9 +221,8 @@ static Status product(Exec *x, const ConvFrames *a) {
     TRY(plan_of(x->cuda, x->cuda->dnn, a, bytes ? bytes : CUDA_BLAS_WORKSPACE, &g, x->error));
     if (!cuda_dnn_ready(g)) return cuda_pieces_conv(x, a);
     if (conv_cuda_planes(a)) return product_in_planes(x, a, g);
-    const int64_t ids[] = {CONV_ID_X, CONV_ID_W, CONV_ID_Y};
-    void *pointers[] = {a->x.data, a->kernel.data, a->y.data};
-    return cuda_dnn_run(x, g, workspace, 3, ids, pointers);
+    if (x->cuda->tune && !*cuda_dnn_tuned(g)) TRY(tune(x, a, g, workspace, bytes ? bytes : CUDA_BLAS_WORKSPACE));
+    return run_plan(x, a, g, workspace);
 }
 
 /* --- the ops --- */

@@ -40,11 +40,13 @@ Status conv_frames_check(Exec *x, const ConvFrames *a) {
     if (a->x.shape[3] != w.shape[4] || a->y.shape[3] != w.shape[0])
         return fail(x->error, ERR_MODEL, "%s: %s from %lld to %lld channels, weight has %lld to %lld", name, op_name,
                     (long long)a->x.shape[3], (long long)a->y.shape[3], (long long)w.shape[4], (long long)w.shape[0]);
-    if (a->stride < 1 || a->stride_t < 1 || a->pad_t < 0 || a->pad_top < 0 || a->pad_left < 0 || a->pad_bottom < 0 || a->pad_right < 0)
+    if (a->stride < 1 || a->stride_t < 1 || a->pad_t < 0 || a->pad_top < 0 || a->pad_left < 0 || a->pad_bottom < 0 ||
+        a->pad_right < 0)
         return fail(x->error, ERR_MODEL, "%s: %s with stride %lld or a negative padding", name, op_name,
                     (long long)(a->stride < 1 ? a->stride : a->stride_t));
     int64_t across = (a->x.shape[2] << a->up) + a->pad_left + a->pad_right - w.shape[3];
-    int64_t down = (a->x.shape[1] << a->up) + a->pad_top + a->pad_bottom - w.shape[2], along = a->x.shape[0] + 2 * a->pad_t - w.shape[1];
+    int64_t down = (a->x.shape[1] << a->up) + a->pad_top + a->pad_bottom - w.shape[2];
+    int64_t along = a->x.shape[0] + 2 * a->pad_t - w.shape[1];
     if (across < 0 || down < 0 || across / a->stride + 1 != a->y.shape[2] || down / a->stride + 1 != a->y.shape[1])
         return fail(x->error, ERR_MODEL, "%s: %s output is %lld x %lld, expected %lld x %lld", name, op_name,
                     (long long)a->y.shape[1], (long long)a->y.shape[2], (long long)(down / a->stride + 1),

@@ -18,6 +18,9 @@ struct CudaDnn {
     CudaDnnDesc made[MADE_MAX], op[OPS_MAX];
     int made_count, op_count;
     CudaDnnDesc graph, plan;
+    CudaDnnDesc config[CONFIGS_MAX], built[CONFIGS_MAX]; /* the heuristic's, and plans of them: NULL, none yet */
+    int64_t configs, own;                                /* own: the first one's */
+    bool tuned;
 };
 
 /* --- failures --- */
@@ -274,13 +277,14 @@ Status cuda_dnn_plan(CudaDnn *g, unsigned refuse, size_t workspace, char *why, s
     if (g->handle) SET(g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &g->handle);
     finalize(g, g->graph, "operation graph");
     if (g->status != OK || !g->handle) return g->status;
-    CudaDnnDesc config[CONFIGS_MAX];
+    CudaDnnDesc *config = g->config;
     int64_t count = 0, wanted = 0, refused = 0;
     cudnnStatus_t last = CUDNN_STATUS_SUCCESS;
     TRY(g->status = configurations(g, config, &count, &last));
+    g->configs = count;
     for (int64_t i = 0; i < count && !g->plan; i++) {
         if (engine_refused(g, config[i], refuse)) refused++;
-        else try_config(g, config[i], workspace, &last, &wanted);
+        else if (try_config(g, config[i], workspace, &last, &wanted)) g->built[i] = g->plan, g->own = i;
         TRY(g->status);
     }
     if (g->plan || !why) return OK;
@@ -293,6 +297,37 @@ Status cuda_dnn_plan(CudaDnn *g, unsigned refuse, size_t workspace, char *why, s
              g->l->cudnnGetErrorString_(last), text);
     return OK;
 }
+
+/* --- other configurations --- */
+
+/* Its plan, made when there is none. What fails is no failure: the plan in use stays. */
+static bool build(CudaDnn *g, int64_t i, unsigned refuse, size_t workspace, Error *e) {
+    CudaDnnDesc plan = g->plan;
+    cudnnStatus_t last;
+    int64_t wanted = 0;
+    if (i < 0 || i >= g->configs) return false;
+    if (g->built[i]) return true;
+    g->error = e;
+    if (!engine_refused(g, g->config[i], refuse) && try_config(g, g->config[i], workspace, &last, &wanted)) g->built[i] = g->plan;
+    g->plan = plan;
+    g->status = OK;
+    return g->built[i] != NULL;
+}
+
+int cuda_dnn_others(CudaDnn *g, unsigned refuse, size_t workspace, int32_t *config, int most, Error *e) {
+    int count = 0;
+    for (int64_t i = g->own; i < g->configs && count < most && g->plan; i++)
+        if (build(g, i, refuse, workspace, e)) config[count++] = (int32_t)i;
+    return count;
+}
+
+bool cuda_dnn_take(CudaDnn *g, int32_t config, unsigned refuse, size_t workspace, Error *e) {
+    if (!build(g, config, refuse, workspace, e)) return false;
+    g->plan = g->built[config];
+    return true;
+}
+
+bool *cuda_dnn_tuned(CudaDnn *g) { return &g->tuned; }
 
 /* --- running --- */
 

@@ -3,7 +3,8 @@
  * A CudaDnn is built by a sequence of calls that cannot fail one by one: the first failure is kept (which call, which
  * attribute, which status), later calls do nothing, cuda_dnn_plan() reports it. Everything made belongs to the graph
  * and goes with it. Without a handle a graph can be built and finalized on a machine without a GPU: that is how its
- * descriptors are tested. Not an autotuner: the first configuration that builds is taken, for its bits.
+ * descriptors are tested. Not an autotuner: the first configuration that builds is taken, for its bits;
+ * others are built when one asks for them.
  * Easy to get wrong: virtual tensors need ids of their own too; the heuristics announce more results than they deliver. */
 #ifndef KERNELS_CUDA_DNN_H
 #define KERNELS_CUDA_DNN_H
@@ -45,6 +46,13 @@ void cuda_dnn_conv(CudaDnn *g, CudaDnnDesc x, CudaDnnDesc w, CudaDnnDesc y, int 
  * OK without a plan (cuda_dnn_ready): cuDNN has no engine for this graph, and *why, when not
  * NULL, says so; ERR_DEVICE: a call failed. */
 Status cuda_dnn_plan(CudaDnn *g, unsigned refuse, size_t workspace, char *why, size_t why_size);
+/* Of a graph with a plan: builds plans of more configurations, in the heuristic's order and under the same conditions, at most
+ * `most` with its own, which is the first; config[i]: their places in the heuristic's list. Returns how many. */
+int cuda_dnn_others(CudaDnn *g, unsigned refuse, size_t workspace, int32_t *config, int most, Error *e);
+/* From now on runs take the plan of that configuration; false: it cannot be built, and nothing changes. */
+bool cuda_dnn_take(CudaDnn *g, int32_t config, unsigned refuse, size_t workspace, Error *e);
+/* A mark of the caller's: has it been tuned? */
+bool *cuda_dnn_tuned(CudaDnn *g);
 /* Has it a plan? A graph without one is worth keeping: it says that none exists. */
 bool cuda_dnn_ready(const CudaDnn *g);
 /* pointers[i] belongs to ids[i]: device addresses; host addresses for by-value scalars. workspace: as many bytes as the

@@ -1,49 +1,38 @@
-/* cuda_four.cuh - what the fused kernels of BF16 rows share: four elements of a row as one access of 8 bytes, the mean chain's
- * sums in that layout, and the guards that say which rows can be read so.
+/* cuda_four.cuh - what the one-pass kernels of whole BF16 rows add to cuda_fast.cuh: four elements of a row as one access of 8
+ * bytes, the mean chain's sums in that layout, and the guards that say which rows can be read so.
  *
- * For .cu files only. Products of BF16 pairs are one packed instruction, which rounds as an f32 product and its rounding do
- * (16 digits fit an f32); 1 + v likewise. Easy to get wrong: squares are rounded before they are added, as PyTorch's two
- * kernels do (it shows in denormals only); copying the structs themselves may become several accesses. */
+ * For .cu files only. Easy to get wrong: squares are rounded before they are added, as PyTorch's two kernels do (it shows in
+ * denormals only). */
 #ifndef KERNELS_CUDA_FOUR_CUH
 #define KERNELS_CUDA_FOUR_CUH
 
-#include "kernels/cuda_rows.cuh"
-
-#include <stdio.h>
+#include "kernels/cuda_fast.cuh"
 
 namespace four {
 
-using Bf = __nv_bfloat16;
-using Two = __nv_bfloat162;
+using fast::Bf;
+using Two = fast::Pair;
+using fast::Four; /* p[0]: the first two elements */
 
 constexpr unsigned ALL = 0xffffffffu;
 constexpr int VEC = 4; /* elements of an access of 8 bytes */
 
-struct alignas(8) Four {
-    Two lo, hi;
-};
-
-template <typename To, typename From> __device__ inline To bits_as(From v) {
-    static_assert(sizeof(To) == sizeof(From), "the same bits");
-    To out;
-    memcpy(&out, &v, sizeof out);
+__device__ inline Four get(const Four *p) { return fast::get<2>((const Bf *)p); }
+__device__ inline void put(Four *p, const Four &v) { fast::put<2>((Bf *)p, v); }
+/* Weights and modulation: never an output, so loads of them may pass stores. */
+__device__ inline Four constant(const Four *p) {
+    uint2 raw = __ldg((const uint2 *)p);
+    Four out;
+    memcpy(&out, &raw, sizeof out);
     return out;
 }
-__device__ inline Four get(const Four *p) { return bits_as<Four>(*(const uint64_t *)p); }
-__device__ inline void put(Four *p, Four v) { *(uint64_t *)p = bits_as<uint64_t>(v); }
-/* Weights and modulation: never an output, so loads of them may pass stores. */
-__device__ inline Four constant(const Four *p) { return bits_as<Four>(__ldg((const unsigned long long *)p)); }
 
-__device__ inline Two times(Two a, Two b) { return __hmul2_rn(a, b); }
-__device__ inline Four times(Four a, Four b) { return {times(a.lo, b.lo), times(a.hi, b.hi)}; }
-__device__ inline Four one_plus(Four a) {
-    const Two one = __float2bfloat162_rn(1.0f);
-    return {__hadd2_rn(one, a.lo), __hadd2_rn(one, a.hi)};
-}
+__device__ inline Four times(Four a, Four b) { return {{fast::mul(a.p[0], b.p[0]), fast::mul(a.p[1], b.p[1])}}; }
+__device__ inline Four one_plus(Four a) { return {{fast::one_plus(a.p[0]), fast::one_plus(a.p[1])}}; }
 __device__ inline float4 widen(Four a) {
-    return make_float4(__low2float(a.lo), __high2float(a.lo), __low2float(a.hi), __high2float(a.hi));
+    return make_float4(__low2float(a.p[0]), __high2float(a.p[0]), __low2float(a.p[1]), __high2float(a.p[1]));
 }
-__device__ inline Four narrow(float4 a) { return {__floats2bfloat162_rn(a.x, a.y), __floats2bfloat162_rn(a.z, a.w)}; }
+__device__ inline Four narrow(float4 a) { return {{fast::round2(a.x, a.y), fast::round2(a.z, a.w)}}; }
 __device__ inline float4 scaled(float4 a, float by) { return make_float4(a.x * by, a.y * by, a.z * by, a.w * by); }
 __device__ inline float4 times(float4 a, float4 b) { return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w); }
 __device__ inline float4 plus(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
@@ -64,9 +53,8 @@ __device__ inline float finish(float4 s, float inverse, float eps) {
     return rsqrtf(__shfl_sync(ALL, sum, 0) * inverse + eps);
 }
 
-/* r(r(v * rstd) * w) in BF16, or v * rstd * w in f32. */
+/* r(r(v * rstd) * w). */
 __device__ inline Four normed(Four v, float rstd, Four w) { return times(narrow(scaled(widen(v), rstd)), w); }
-__device__ inline float4 normed_f32(Four v, float rstd, Four w) { return times(scaled(widen(v), rstd), widen(w)); }
 
 /* --- rows --- */
 

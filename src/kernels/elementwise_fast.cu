@@ -9,6 +9,7 @@
 #include "kernels/cuda_act.cuh"
 #include "kernels/cuda_fast.cuh"
 #include "kernels/residual_gate_tiled.h"
+#include "kernels/swiglu_fused.h"
 
 using namespace fast;
 
@@ -182,6 +183,7 @@ Status act_mul_cuda_fast(Exec *x, const void *args) {
     Form form[MOST_INPUTS];
     Status status = OK;
     if (!tensor_numel(a->y)) return OK;
+    if (swiglu_fused_fits(a)) return swiglu_fused(x, a);
     bool good = arrange(a->y, in, 2, &s, form) && form[0] == STREAM && form[1] == STREAM;
     if (good && run_act<true>(x, "act_mul", s, a->kind, &status)) return status;
     return chain_run(x, OP_act_mul, args);

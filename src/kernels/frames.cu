@@ -169,8 +169,8 @@ __global__ void __launch_bounds__(THREADS) k_window_wide(Frames<T> a, int channe
     }
 }
 
-/* How a pixel of `vectors` is spread over lanes: chan_norm.cu's choice, but all turns are full or the pixel goes to a warp.
- * turns 0: it cannot be. */
+/* How a pixel of `vectors` is spread over lanes: so that the fewest are idle, and of those spreads the one with the fewest turns:
+ * a turn takes 32 registers, and warps under way are worth more here. turns 0: it cannot be. */
 struct Lanes {
     int lanes, turns;
 };
@@ -180,7 +180,7 @@ Lanes lanes_of(int64_t vectors) {
     int64_t least = INT64_MAX;
     for (int lanes = 1; lanes <= 32; lanes *= 2) {
         int64_t turns = (vectors + lanes - 1) / lanes;
-        if (turns > MOST_TURNS || turns * lanes >= least) continue;
+        if (turns > MOST_TURNS || turns * lanes > least) continue;
         least = turns * lanes;
         best = {lanes, (int)turns};
     }
@@ -256,7 +256,8 @@ template <typename T> struct Exchange {
 };
 
 /* One vector of a pixel's channels; units = small pixels * groups * n. */
-template <typename T, int V> __global__ void __launch_bounds__(THREADS) k_to_space(Exchange<T> a, uint64_t units, uint32_t groups) {
+template <typename T, int V>
+__global__ void __launch_bounds__(THREADS) k_to_space(Exchange<T> a, uint64_t units, uint32_t groups) {
     uint64_t unit = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
     if (unit >= units) return;
     uint32_t at, k, group;
@@ -317,7 +318,8 @@ template <typename T> Status exchange(Exec *x, OpId op, const Depth *a) {
     p.skip = a->skip.rank ? (const T *)a->skip.data : nullptr;
     for (int d = 0; d < 3 && a->skip.rank; d++) p.skip_stride[d] = a->skip.stride[d];
     p.height = (uint32_t)small.shape[1], p.width = (uint32_t)small.shape[2];
-    p.t = (uint32_t)a->t, p.rows = (uint32_t)a->rows, p.columns = (uint32_t)a->columns, p.n = p.t * p.rows * p.columns, p.drop = (uint32_t)a->drop;
+    p.t = (uint32_t)a->t, p.rows = (uint32_t)a->rows, p.columns = (uint32_t)a->columns, p.drop = (uint32_t)a->drop;
+    p.n = p.t * p.rows * p.columns;
     p.channels = (uint32_t)large.shape[3];
     p.period = !a->skip.rank ? 1 : (uint32_t)(deep ? a->skip.shape[3] / p.n : a->skip.shape[3] / a->x.shape[3]);
     int64_t pixels = small.shape[0] * small.shape[1] * small.shape[2];

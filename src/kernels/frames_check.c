@@ -22,8 +22,9 @@ Status frames_check_window(Exec *x, OpId op, const Window *a) {
     int64_t b = a->border;
     if (b < 0 || b > 1 || a->before < 0 || y.shape[0] < in.shape[0] + a->before || y.shape[1] != in.shape[1] + 2 * b ||
         y.shape[2] != in.shape[2] + 2 * b || y.shape[3] != in.shape[3])
-        return fail(x->error, ERR_MODEL, "%s: %lld frames of %lld x %lld x %lld do not fit %lld of %lld x %lld x %lld, %d before, "
-                    "border %d", name, (long long)in.shape[0], (long long)in.shape[1], (long long)in.shape[2],
+        return fail(x->error, ERR_MODEL,
+                    "%s: %lld frames of %lld x %lld x %lld do not fit %lld of %lld x %lld x %lld, %d before, border %d", name,
+                    (long long)in.shape[0], (long long)in.shape[1], (long long)in.shape[2],
                     (long long)in.shape[3], (long long)y.shape[0], (long long)y.shape[1], (long long)y.shape[2],
                     (long long)y.shape[3], (int)a->before, (int)b);
     if (b && (in.shape[1] < 2 || in.shape[2] < 2))
@@ -38,8 +39,8 @@ Status frames_check_depth(Exec *x, OpId op, const Depth *a) {
     const char *name = ops_info(op)->name;
     Tensor in = a->x, y = a->y, s = a->skip;
     int64_t t = a->t, r = a->rows, c = a->columns, n = t * r * c;
-    if (in.rank != 4 || y.rank != 4 || !real(in.dtype) || y.dtype != in.dtype || !tensor_contiguous(in) || !tensor_contiguous(y) ||
-        t < 1 || r < 1 || c < 1 || a->drop < 0 || a->drop >= t || (op == OP_space_to_depth && a->drop))
+    if (in.rank != 4 || y.rank != 4 || !real(in.dtype) || y.dtype != in.dtype || !tensor_contiguous(in) ||
+        !tensor_contiguous(y) || t < 1 || r < 1 || c < 1 || a->drop < 0 || a->drop >= t || (op == OP_space_to_depth && a->drop))
         return fail(x->error, ERR_MODEL, "%s: x and y must be contiguous frames [F, Y, X, C], F32 or BF16 both", name);
     if (a->bias.rank && !vector(a->bias, in.shape[3], in.dtype))
         return fail(x->error, ERR_MODEL, "%s: bias must be a vector of %lld in %s", name, (long long)in.shape[3],
@@ -48,8 +49,9 @@ Status frames_check_depth(Exec *x, OpId op, const Depth *a) {
     bool fits = deep ? is(y, t * in.shape[0] - a->drop, r * in.shape[1], c * in.shape[2]) && in.shape[3] == n * y.shape[3]
                      : is(in, t * y.shape[0], r * y.shape[1], c * y.shape[2]) && y.shape[3] == n * in.shape[3];
     if (!fits)
-        return fail(x->error, ERR_MODEL, "%s: %lld frames of %lld x %lld x %lld do not give %lld of %lld x %lld x %lld by %d x %d x "
-                    "%d", name, (long long)in.shape[0], (long long)in.shape[1], (long long)in.shape[2], (long long)in.shape[3],
+        return fail(x->error, ERR_MODEL,
+                    "%s: %lld frames of %lld x %lld x %lld do not give %lld of %lld x %lld x %lld by %d x %d x %d", name,
+                    (long long)in.shape[0], (long long)in.shape[1], (long long)in.shape[2], (long long)in.shape[3],
                     (long long)y.shape[0], (long long)y.shape[1], (long long)y.shape[2], (long long)y.shape[3], (int)t, (int)r,
                     (int)c);
     if (!s.rank) return OK;

@@ -115,7 +115,7 @@ static Status window(Exec *x, OpId op, const void *args, bool keep) {
         if (!x->unary) return fail(x->error, ERR_MODEL, "%s: the tables of the BF16 functions are not open", ops_info(op)->name);
         m.silu = x->unary->table[UNARY_SILU];
     }
-    if (m.a.bias.rank && !rows_broadcast(m.a.bias, m.a.x, &m.a.bias)) return fail(x->error, ERR_MODEL, "%s: bias", ops_info(op)->name);
+    if (m.a.bias.rank) TRY(rows_want_row(x, op, "bias", &m.a.bias, m.a.x));
     Walk w = rows_walk(m.a.x);
 #pragma omp parallel for schedule(static) if (w.parallel)
     for (int64_t row = 0; row < w.rows; row++) pixel(&m, &w, row);

@@ -1,5 +1,5 @@
-/* norm_mean_fused.cu - the composites of norm_mean.cu in one pass over their rows, BF16: the families mean-norm (EXACT) and
- * mean-norm-once (BOUNDED: one rounding where the chains have three or four).
+/* norm_mean_fused.cu - the composites of norm_mean.cu in one pass over their rows, BF16: the family mean-norm. There is none with
+ * fewer roundings: they cost nothing here, where a pass takes as long as its bytes.
  *
  * A warp takes a row, 4 elements a lane and access, which is the order that the mean chain sums in (cuda_four.cuh). The row
  * waits in shared memory between its passes; every lane reads only what it put there.
@@ -16,9 +16,9 @@ using namespace four;
 
 constexpr int THREADS = 128, WARPS = THREADS / 32, LEAST_ROWS = 16;
 constexpr int BATCH = 6;        /* loads of a lane under way at once */
-constexpr int MOST_COLS = 4096; /* WARPS rows and a row of f32 fit 48 KiB */
+constexpr int MOST_COLS = 4096; /* WARPS rows and the gate fit 48 KiB */
 
-static_assert(MOST_COLS * (WARPS * sizeof(Bf) + sizeof(float)) <= 48 << 10, "shared memory of a block");
+static_assert(MOST_COLS * (WARPS + 1) * sizeof(Bf) <= 48 << 10, "shared memory of a block");
 
 struct Shape {
     int64_t rows;
@@ -39,33 +39,27 @@ __device__ inline float statistics(const Four *kept, const Shape &s, int lane) {
     return finish(sum, s.inverse, s.eps);
 }
 
-template <bool ONCE> __device__ inline Four scale_of(Four v, float rstd, Four w, bool scales, Four scale) {
-    if (ONCE) {
-        float4 n = normed_f32(v, rstd, w);
-        return narrow(scales ? times(n, plus(make_float4(1.0f, 1.0f, 1.0f, 1.0f), widen(scale))) : n);
-    }
+__device__ inline Four scale_of(Four v, float rstd, Four w, bool scales, Four scale) {
     Four n = normed(v, rstd, w);
     return scales ? times(n, one_plus(scale)) : n;
 }
 
-template <bool ONCE>
 __device__ inline void write_scaled(Four *y, const Four *kept, const Shape &s, const Four *w, const Four *scale, int lane) {
     float rstd = statistics(kept, s, lane);
 #pragma unroll 6
     for (int i = lane; i < s.vectors; i += 32)
-        put(y + i, scale_of<ONCE>(get(kept + i), rstd, constant(w + i), scale != NULL, constant((scale ? scale : w) + i)));
+        put(y + i, scale_of(get(kept + i), rstd, constant(w + i), scale != NULL, constant((scale ? scale : w) + i)));
 }
 
 extern __shared__ float4 shared[]; /* WARPS rows, then the gate */
 
-template <bool ONCE>
 __global__ void __launch_bounds__(THREADS) k_rmsnorm_scale(Row y, Row x, const Four *w, const Four *scale, Shape s) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     Four *kept = (Four *)shared + warp * s.vectors;
     for (int64_t row = (int64_t)blockIdx.x * WARPS + warp; row < s.rows; row += (int64_t)gridDim.x * WARPS) {
         fetch(kept, at(x, row), s, lane);
         __pipeline_wait_prior(0);
-        write_scaled<ONCE>(at(y, row), kept, s, w, scale, lane);
+        write_scaled(at(y, row), kept, s, w, scale, lane);
     }
 }
 
@@ -76,18 +70,13 @@ struct Gated {
     const Four *w, *gate, *w_next, *scale;
 };
 
-/* tanh(gate) is made once a block: rounded, or in f32. */
-template <bool ONCE, bool NEXT> __global__ void __launch_bounds__(THREADS) k_residual_norm(Gated a, Shape s) {
+/* tanh(gate) is made once a block. */
+template <bool NEXT> __global__ void __launch_bounds__(THREADS) k_residual_norm(Gated a, Shape s) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64_t row = (int64_t)blockIdx.x * WARPS + warp;
-    Four *kept = (Four *)shared + warp * s.vectors, *rounded = (Four *)shared + WARPS * s.vectors;
-    float4 *whole = (float4 *)rounded;
+    Four *kept = (Four *)shared + warp * s.vectors, *gate = (Four *)shared + WARPS * s.vectors;
     if (row < s.rows) fetch(kept, at(a.x, row), s, lane);
-    for (int i = threadIdx.x; a.gate && i < s.vectors; i += THREADS) {
-        float4 t = tanh4(widen(constant(a.gate + i)));
-        if (ONCE) whole[i] = t;
-        else put(rounded + i, narrow(t));
-    }
+    for (int i = threadIdx.x; a.gate && i < s.vectors; i += THREADS) put(gate + i, narrow(tanh4(widen(constant(a.gate + i)))));
     __syncthreads();
     for (; row < s.rows; row += (int64_t)gridDim.x * WARPS) {
         const Four *residual = at(a.residual, row);
@@ -103,19 +92,13 @@ template <bool ONCE, bool NEXT> __global__ void __launch_bounds__(THREADS) k_res
             for (int j = 0; j < BATCH; j++) {
                 int i = first + 32 * j;
                 if (i >= s.vectors) continue;
-                Four w = constant(a.w + i), sum;
-                if (ONCE) {
-                    float4 add = normed_f32(get(kept + i), rstd, w);
-                    sum = narrow(plus(widen(old[j]), a.gate ? times(add, whole[i]) : add));
-                } else {
-                    Four n = normed(get(kept + i), rstd, w);
-                    sum = narrow(plus(widen(old[j]), widen(a.gate ? times(get(rounded + i), n) : n)));
-                }
+                Four n = normed(get(kept + i), rstd, constant(a.w + i));
+                Four sum = narrow(plus(widen(old[j]), widen(a.gate ? times(get(gate + i), n) : n)));
                 put(y + i, sum);
                 if (NEXT) put(kept + i, sum);
             }
         }
-        if (NEXT) write_scaled<ONCE>(at(a.n, row), kept, s, a.w_next, a.scale, lane);
+        if (NEXT) write_scaled(at(a.n, row), kept, s, a.w_next, a.scale, lane);
         int64_t next = row + (int64_t)gridDim.x * WARPS;
         if (next < s.rows) fetch(kept, at(a.x, next), s, lane);
     }
@@ -187,43 +170,38 @@ const Four *one(const Tensor &t) { return t.rank ? (const Four *)t.data : NULL; 
 
 size_t rows_bytes(const Shape &s) { return (size_t)WARPS * s.vectors * sizeof(Four); }
 
-template <bool ONCE> Status rmsnorm_scale_fused(Exec *x, const void *args) {
+Status rmsnorm_scale_fused(Exec *x, const void *args) {
     const RmsNormScale *a = (const RmsNormScale *)args;
     Shape s = shape_of(a->y, a->eps);
     size_t bytes = rows_bytes(s);
-    k_rmsnorm_scale<ONCE><<<grid_for(x, s, bytes), THREADS, bytes, x->cuda->stream>>>(row_of(a->y), row_of(a->x), one(a->w),
-                                                                                      one(a->scale), s);
+    k_rmsnorm_scale<<<grid_for(x, s, bytes), THREADS, bytes, x->cuda->stream>>>(row_of(a->y), row_of(a->x), one(a->w),
+                                                                                one(a->scale), s);
     return cuda_launched(x, "rmsnorm_scale");
 }
 
-template <bool ONCE, bool NEXT> Status gated_fused(Exec *x, const Gated &a, const Shape &s, const char *op) {
-    size_t bytes = rows_bytes(s) + (a.gate ? (size_t)s.vectors * (ONCE ? sizeof(float4) : sizeof(Four)) : 0);
-    k_residual_norm<ONCE, NEXT><<<grid_for(x, s, bytes), THREADS, bytes, x->cuda->stream>>>(a, s);
+template <bool NEXT> Status gated_fused(Exec *x, const Gated &a, const Shape &s, const char *op) {
+    size_t bytes = rows_bytes(s) + (a.gate ? (size_t)s.vectors * sizeof(Four) : 0);
+    k_residual_norm<NEXT><<<grid_for(x, s, bytes), THREADS, bytes, x->cuda->stream>>>(a, s);
     return cuda_launched(x, op);
 }
 
-template <bool ONCE> Status residual_norm_fused(Exec *x, const void *args) {
+Status residual_norm_fused(Exec *x, const void *args) {
     const ResidualNorm *a = (const ResidualNorm *)args;
     Gated g = {row_of(a->y), Row{}, row_of(a->residual), row_of(a->x), one(a->w), one(a->gate), NULL, NULL};
-    return gated_fused<ONCE, false>(x, g, shape_of(a->y, a->eps), "residual_norm");
+    return gated_fused<false>(x, g, shape_of(a->y, a->eps), "residual_norm");
 }
 
-template <bool ONCE> Status residual_norm_scale_fused(Exec *x, const void *args) {
+Status residual_norm_scale_fused(Exec *x, const void *args) {
     const ResidualNormScale *a = (const ResidualNormScale *)args;
     Gated g = {row_of(a->y),  row_of(a->n),    row_of(a->residual), row_of(a->x),
                one(a->w),     one(a->gate),    one(a->w_next),      one(a->scale)};
-    return gated_fused<ONCE, true>(x, g, shape_of(a->y, a->eps), "residual_norm_scale");
+    return gated_fused<true>(x, g, shape_of(a->y, a->eps), "residual_norm_scale");
 }
 
 } /* namespace */
 
 const Impl MEAN_NORM_CUDA[] = {
-    {OP_rmsnorm_scale, "cuda_mean", rmsnorm_scale_fused<false>, NULL, rmsnorm_scale_accepts},
-    {OP_residual_norm, "cuda_mean", residual_norm_fused<false>, NULL, residual_norm_accepts},
-    {OP_residual_norm_scale, "cuda_mean", residual_norm_scale_fused<false>, NULL, residual_norm_scale_accepts},
-};
-const Impl MEAN_NORM_ONCE_CUDA[] = {
-    {OP_rmsnorm_scale, "cuda_mean_once", rmsnorm_scale_fused<true>, NULL, rmsnorm_scale_accepts},
-    {OP_residual_norm, "cuda_mean_once", residual_norm_fused<true>, NULL, residual_norm_accepts},
-    {OP_residual_norm_scale, "cuda_mean_once", residual_norm_scale_fused<true>, NULL, residual_norm_scale_accepts},
+    {OP_rmsnorm_scale, "cuda_mean", rmsnorm_scale_fused, NULL, rmsnorm_scale_accepts},
+    {OP_residual_norm, "cuda_mean", residual_norm_fused, NULL, residual_norm_accepts},
+    {OP_residual_norm_scale, "cuda_mean", residual_norm_scale_fused, NULL, residual_norm_scale_accepts},
 };

@@ -42,10 +42,10 @@ template <int FORM> __device__ inline Four rotated(Four v, const float4 &c, cons
     if (FORM == ROPE_NONE) return v;
     if (FORM == ROPE_HALF_EAGER) { /* partners are 16 lanes away */
         Four other;
-        other.lo = __shfl_xor_sync(ALL, v.lo, 16);
-        other.hi = __shfl_xor_sync(ALL, v.hi, 16);
-        return {eager_sum(v.lo, other.lo, make_float2(c.x, c.y), make_float2(s.x, s.y)),
-                eager_sum(v.hi, other.hi, make_float2(c.z, c.w), make_float2(s.z, s.w))};
+        other.p[0] = __shfl_xor_sync(ALL, v.p[0], 16);
+        other.p[1] = __shfl_xor_sync(ALL, v.p[1], 16);
+        return {{eager_sum(v.p[0], other.p[0], make_float2(c.x, c.y), make_float2(s.x, s.y)),
+                 eager_sum(v.p[1], other.p[1], make_float2(c.z, c.w), make_float2(s.z, s.w))}};
     }
     float4 x = widen(v);
     float2 a = FORM == ROPE_COMPLEX ? complex_product(x.x, x.y, c.x, s.x) : plain_product(x.x, x.y, c.x, s.x);
@@ -90,7 +90,8 @@ __global__ void __launch_bounds__(THREADS)
         float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         square(sum, v[j]);
         float rstd = finish(sum, 1.0f / (float)HEAD, eps);
-        Four out = rotated<FORM>(normed(v[j], rstd, h < q.heads ? wq : wk), c, s);
+        Four w = {{h < q.heads ? wq.p[0] : wk.p[0], h < q.heads ? wq.p[1] : wk.p[1]}}; /* the whole would go through memory */
+        Four out = rotated<FORM>(normed(v[j], rstd, w), c, s);
         if (h >= all) continue;
         Bf *y = h < q.heads ? (Bf *)q.y + token * q.y_token + h * q.y_head
                             : (Bf *)k.y + token * k.y_token + (h - q.heads) * k.y_head;

@@ -102,7 +102,7 @@ extern const Impl GUIDANCE_CUDA[];
 extern const int GUIDANCE_CUDA_COUNT;
 extern const Impl CHAN_NORM_CUDA[], WAN_NORM_CUDA[];
 extern const int CHAN_NORM_CUDA_COUNT;
-extern const Impl MEAN_NORM_CUDA[], MEAN_NORM_ONCE_CUDA[], QK_MEAN_NORM_CUDA[], SWIGLU_CUDA[];
+extern const Impl MEAN_NORM_CUDA[], QK_MEAN_NORM_CUDA[];
 #endif
 
 #ifdef __cplusplus

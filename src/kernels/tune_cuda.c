@@ -1,6 +1,7 @@
 /* tune_cuda.c - see tune_cuda.h. */
 #include "kernels/tune_cuda.h"
 
+#include "core/file.h"
 #include "core/tuned.h"
 
 #ifndef HAVE_CUDA
@@ -31,7 +32,7 @@ void tune_cuda_close(Cuda *c) { (void)c; }
 #include <stdlib.h>
 #include <string.h>
 
-enum { CANDIDATES = 64, ROUNDS = 9, FINAL_ROUNDS = 31 };
+enum { CANDIDATES = TUNE_CANDIDATES, ROUNDS = 9, FINAL_ROUNDS = 31 };
 static const double WORTH = 0.99; /* a winner takes at most this much of the first one's time: less is noise */
 
 struct Tune {
@@ -46,6 +47,7 @@ struct Tune {
 
 /* One algorithm for the product at hand. */
 typedef struct Candidate {
+    int index; /* of a product with a launch of its own */
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
     double time[FINAL_ROUNDS], median; /* seconds */
@@ -97,8 +99,9 @@ Status tune_cuda_open(Cuda *c, TuneMode mode, const char *file, char *note, size
     struct Tune *t = calloc(1, sizeof *t);
     if (!t) return fail(e, ERR_MEMORY, "out of memory");
     t->mode = mode;
-    Status s = tuned_open(&t->table, machine, e);
+    Status s = tuned_open(&t->table, "tuned", machine, e);
     if (s == OK) s = tuned_read(&t->table, file, note, size, e);
+    if (s == OK && !file_exists(file)) snprintf(note, size, "%s: not there; ditto bench --tune makes it", file);
     if (s == OK && mode == TUNE_TRY) s = open_trying(t, e);
     if (s != OK) {
         tune_free(t);
@@ -141,12 +144,17 @@ static bool may_replace(Cuda *c, const TunePlan *p, const cublasLtMatmulAlgo_t *
 
 static bool launch(Cuda *c, const TunePlan *p, const Candidate *k) {
     const float one = 1, zero = 0;
+    if (p->launch) return p->launch(p->self, k->index);
     return c->libs.cublasLtMatmul_(c->lt, p->product, &one, p->w_data, p->w, p->x_data, p->x, &zero, p->y_data, p->y, p->y_data,
                                    p->y, &k->algo, c->workspace, k->workspace, c->stream) == CUBLAS_STATUS_SUCCESS;
 }
 
 /* Candidate 0 is the reference. */
 static int candidates_of(Cuda *c, const TunePlan *p, Candidate *out) {
+    if (p->launch) {
+        for (int i = 0; i < p->candidates; i++) out[i] = (Candidate){.index = i};
+        return p->candidates;
+    }
     cublasLtMatmulPreference_t wish = NULL;
     cublasLtMatmulHeuristicResult_t *found = calloc(CANDIDATES, sizeof *found);
     uint64_t limit = CUDA_BLAS_WORKSPACE;
@@ -275,9 +283,11 @@ static Status try_plan(Exec *x, const TunePlan *p) {
         alive = same ? time_all(c, p, pair, 2, FINAL_ROUNDS) : cudaStreamSynchronize(c->stream) == cudaSuccess;
         if (same && alive && pair[1]->median < WORTH * pair[0]->median) {
             r.kept = true, r.first = pair[0]->median, r.best = pair[1]->median;
-            *p->algo = pair[1]->algo, *p->workspace = pair[1]->workspace;
-            s = tuned_put(&t->table, p->key, p->key_size, p->algo, sizeof *p->algo, p->label, r.first * 1e6, r.best * 1e6,
-                          x->error);
+            const void *value = p->launch ? (const void *)&p->value[pair[1]->index] : &pair[1]->algo;
+            size_t size = p->launch ? sizeof *p->value : sizeof pair[1]->algo;
+            if (p->launch) *p->choice = p->value[pair[1]->index];
+            else *p->algo = pair[1]->algo, *p->workspace = pair[1]->workspace;
+            s = tuned_put(&t->table, p->key, p->key_size, value, size, p->label, r.first * 1e6, r.best * 1e6, x->error);
             t->used++;
         }
         pair[1]->failed = true; /* tried */
@@ -288,6 +298,8 @@ static Status try_plan(Exec *x, const TunePlan *p) {
     return s == OK ? note_result(t, &r, x->error) : s;
 }
 
+bool tune_cuda_tries(const Cuda *c) { return c->tune && c->tune->mode == TUNE_TRY; }
+
 Status tune_cuda_plan(Exec *x, const TunePlan *p) {
     Cuda *c = x->cuda;
     struct Tune *t = c->tune;
@@ -296,6 +308,10 @@ Status tune_cuda_plan(Exec *x, const TunePlan *p) {
     const TunedEntry *n = tuned_find(&t->table, p->key, p->key_size);
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
+    if (p->launch) {
+        if (n && n->value_size == sizeof *p->choice) memcpy(p->choice, n->value, sizeof *p->choice), t->used++;
+        return OK;
+    }
     if (!n || n->value_size != sizeof algo) return OK;
     memcpy(&algo, n->value, sizeof algo);
     if (!may_replace(c, p, &algo, &workspace)) return OK;

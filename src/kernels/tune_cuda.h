@@ -1,5 +1,6 @@
 /* tune_cuda.h - faster algorithms of cuBLASLt for the products of a model, with the bits of the one that is the reference.
  *
+ * Convolutions likewise: the other configurations of cuDNN's heuristic.
  * The reference is the heuristic's first algorithm. A product's bits depend on how often its sum is split over K and on nothing
  * else that was seen, so only candidates of the first one's split count are tried, and a winner must also give its very bytes
  * on the call's own data, twice. `ditto bench --tune` tries; a run with --tuned only looks
@@ -37,7 +38,8 @@ void tune_cuda_close(Cuda *c);     /* cuda_close does it */
 
 #ifdef HAVE_CUDA
 
-/* A planned product and what is known of it: everything is lent. */
+/* A planned product and what is known of it: everything is lent. With `launch` it is another library's: candidate i runs by
+ * launch(self, i), 0 being the reference, and stands in the file as value[i]. */
 typedef struct TunePlan {
     const void *key; /* what tells it from other products, byte for byte */
     size_t key_size;
@@ -51,7 +53,17 @@ typedef struct TunePlan {
     int32_t align_w, align_x, align_y;
     cublasLtMatmulAlgo_t *algo; /* in: the reference's; out: the one to run */
     size_t *workspace;
+    bool (*launch)(void *self, int candidate);
+    void *self;
+    const int32_t *value;
+    int candidates;
+    int32_t *choice; /* out: the value of the one to run; untouched when it is the reference */
 } TunePlan;
+
+enum { TUNE_CANDIDATES = 64 };
+
+/* Tries, or only looks up? */
+bool tune_cuda_tries(const Cuda *c);
 
 /* Called once a plan, before its first run. A product that cannot be tried keeps its algorithm. */
 Status tune_cuda_plan(Exec *x, const TunePlan *plan);

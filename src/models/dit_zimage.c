@@ -1,8 +1,9 @@
-/* dit_zimage.c - see dit_zimage.h. The joint sequence lives in one [Lx + Lc, D] buffer, image rows first, so that the noise
- * refiner works on a slice of it and nothing is ever concatenated. Patches are strided views of the latents: one copy
- * casts and patchifies. */
+/* dit_zimage.c - see dit_zimage.h. The joint sequence lives in one [items, T, D] buffer, image rows first; of one item the noise
+ * refiner works on a slice of it and nothing is ever concatenated, two items lie one behind the other in every part and are
+ * copied together. Patches are strided views of the latents: one copy casts and patchifies. */
 #include "models/dit_zimage.h"
 
+#include "core/convert.h"
 #include "core/json.h"
 #include "residency.h"
 
@@ -92,9 +93,10 @@ static void bind_blocks(const ZimageDit *m, Bind *b, ZimageBlock *blocks, int64_
     int64_t d = m->c.dim, e = d / m->c.heads;
     for (int i = 0; i < (int)count; i++) {
         ZimageBlock *l = &blocks[i];
-        bind_block(b, first + i);
+        bind_block(b, -1); /* what the block before this one ends with */
         if (modulated) bind_linear(b, &l->mod, 4 * d, m->adaln, true, "%s.%d.adaLN_modulation.0", name, i);
         bind_vector(b, &l->attention_norm1, d, BIND_PLAIN, "%s.%d.attention_norm1.weight", name, i);
+        bind_block(b, first + i);
         bind_vector(b, &l->attention_norm2, d, BIND_PLAIN, "%s.%d.attention_norm2.weight", name, i);
         bind_vector(b, &l->ffn_norm1, d, BIND_PLAIN, "%s.%d.ffn_norm1.weight", name, i);
         bind_vector(b, &l->ffn_norm2, d, BIND_PLAIN, "%s.%d.ffn_norm2.weight", name, i);
@@ -144,36 +146,52 @@ void dit_zimage_bind(ZimageDit *m, const WeightFiles *files, Bind *b) {
 
 /* --- one block --- */
 
-/* i-th chunk of a modulation row [1, n D] as a row [D]; absent without one. */
+/* i-th chunk of modulation rows [items, n D] as a row [D], the first item's, since all are alike; absent without them. */
 static Tensor chunk(Tensor mod, int64_t d, int i) {
-    return mod.rank ? tensor_view(tensor_slice(mod, 1, i * d, d), d) : (Tensor){0};
+    return mod.rank ? tensor_view(tensor_slice(tensor_slice(mod, 0, 0, 1), 1, i * d, d), d) : (Tensor){0};
 }
 
-/* c: the time embedding [1, adaln], unused by blocks without modulation. */
-static Status block(const ZimageDit *m, Exec *x, const ZimageBlock *l, Tensor h, Tensor c, Tensor cos_table,
-                    Tensor sin_table) {
+/* Whose rows a block works on: those of each item from `first` on of the T that the tables have. */
+typedef struct Span {
+    const ZimagePrompt *p;
+    int64_t first;
+} Span;
+
+/* QK norm, RoPE and attention of item i, whose rows are n of q, k, v and o. */
+static Status attend(Exec *x, const ZimageBlock *l, Span at, int i, int64_t n, Tensor q, Tensor k, Tensor v, Tensor o) {
+    const ZimagePrompt *p = at.p;
+    int64_t total = p->cos.shape[0] / p->items, e = q.shape[2], row = i * total + at.first;
+    Tensor *rows[] = {&q, &k, &v, &o}, bias = {0};
+    for (int a = 0; a < 4; a++) *rows[a] = tensor_slice(*rows[a], 0, i * n, n);
+    if (p->bias.rank) bias = tensor_view(tensor_slice(tensor_slice(p->bias, 0, i, 1), 1, at.first, n), n);
+    TRY(op_qk_norm_rope_head(x, &(QkNormRopeHead){.yq = q, .yk = k, .q = q, .k = k, .wq = l->norm_q, .wk = l->norm_k,
+                                                  .cos = tensor_slice(p->cos, 0, row, n),
+                                                  .sin = tensor_slice(p->sin, 0, row, n), .eps = QK_EPS,
+                                                  .rope = ROPE_COMPLEX, .form = RMS_TWICE}));
+    return op_attention(x, &(Attention){.o = o, .q = q, .k = k, .v = v, .bias = bias,
+                                        .scale = (float)(1.0 / sqrt((double)e))});
+}
+
+/* The block's modulation [items, 4 D]; nothing for blocks without. c: the time embedding [items, adaln]. */
+static Status modulation(Exec *x, const ZimageBlock *l, Tensor c, Tensor mod) {
+    return c.rank ? op_linear(x, &(Linear){.y = mod, .x = c, .w = &l->mod}) : OK;
+}
+
+/* From n, which holds the first norm of h, to h and the first norm of `next` (NULL: none) in n: a block ends in one pass with
+ * what the next begins with. c: unused by blocks without modulation. */
+static Status block(const ZimageDit *m, Exec *x, const ZimageBlock *l, const ZimageBlock *next, Tensor h, Tensor n, Tensor c,
+                    Tensor mod, Tensor next_mod, Span at) {
     size_t mark = arena_mark(x->work);
     int64_t t = h.shape[0], d = m->c.dim, e = d / m->c.heads;
     float eps = (float)m->c.eps;
-    Tensor mod = {0}, n = exec_new(x, t, d);
-    if (c.rank) {
-        mod = exec_new(x, 1, 4 * d);
-        TRY(op_linear(x, &(Linear){.y = mod, .x = c, .w = &l->mod}));
-    }
-    size_t inside = arena_mark(x->work);
     Tensor qkv = exec_new(x, t, 3 * d), o = exec_new(x, t, d);
     Tensor q = tensor_slice(qkv, 1, 0, d), k = tensor_slice(qkv, 1, d, d), v = tensor_slice(qkv, 1, 2 * d, d);
-    Tensor qs = tensor_split(q, e), ks = tensor_split(k, e);
-    TRY(op_rmsnorm_scale(x, &(RmsNormScale){.y = n, .x = h, .w = l->attention_norm1, .scale = chunk(mod, d, 0),
-                                            .eps = eps}));
     TRY(op_linear_many(x, &(LinearMany){.y = {q, k, v}, .x = n, .w = {&l->q, &l->k, &l->v}}));
-    TRY(op_qk_norm_rope_head(x, &(QkNormRopeHead){.yq = qs, .yk = ks, .q = qs, .k = ks, .wq = l->norm_q,
-                                                  .wk = l->norm_k, .cos = cos_table, .sin = sin_table, .eps = QK_EPS,
-                                                  .rope = ROPE_COMPLEX, .form = RMS_TWICE}));
-    TRY(op_attention(x, &(Attention){.o = tensor_split(o, e), .q = qs, .k = ks, .v = tensor_split(v, e),
-                                     .scale = (float)(1.0 / sqrt((double)e))}));
+    for (int i = 0; i < at.p->items; i++)
+        TRY(attend(x, l, at, i, t / at.p->items, tensor_split(q, e), tensor_split(k, e), tensor_split(v, e),
+                   tensor_split(o, e)));
     TRY(op_linear(x, &(Linear){.y = n, .x = o, .w = &l->out}));
-    arena_reset(x->work, inside);
+    arena_reset(x->work, mark);
     Tensor both = exec_new(x, t, 2 * m->ffn);
     Tensor gate = tensor_slice(both, 1, 0, m->ffn), up = tensor_slice(both, 1, m->ffn, m->ffn);
     TRY(op_residual_norm_scale(x, &(ResidualNormScale){.y = h, .n = n, .residual = h, .x = n, .w = l->attention_norm2,
@@ -182,22 +200,38 @@ static Status block(const ZimageDit *m, Exec *x, const ZimageBlock *l, Tensor h,
     TRY(op_linear_many(x, &(LinearMany){.y = {gate, up}, .x = n, .w = {&l->w1, &l->w3}}));
     TRY(op_act_mul(x, &(ActMul){.y = gate, .a = gate, .b = up, .kind = ACT_SILU}));
     TRY(op_linear(x, &(Linear){.y = n, .x = gate, .w = &l->w2}));
-    TRY(op_residual_norm(x, &(ResidualNorm){.y = h, .residual = h, .x = n, .w = l->ffn_norm2, .gate = chunk(mod, d, 3),
-                                            .eps = eps}));
     arena_reset(x->work, mark);
-    return OK;
+    if (!next)
+        return op_residual_norm(x, &(ResidualNorm){.y = h, .residual = h, .x = n, .w = l->ffn_norm2, .gate = chunk(mod, d, 3),
+                                                   .eps = eps});
+    TRY(modulation(x, next, c, next_mod));
+    return op_residual_norm_scale(x, &(ResidualNormScale){.y = h, .n = n, .residual = h, .x = n, .w = l->ffn_norm2,
+                                                          .gate = chunk(mod, d, 3), .w_next = next->attention_norm1,
+                                                          .scale = chunk(next_mod, d, 0), .eps = eps});
 }
+
+/* Rows of the first item of `items`. */
+static Tensor first_item(Tensor t, int items) { return tensor_slice(t, 0, 0, t.shape[0] / items); }
 
 /* `count` blocks on h, the first of them block `first` of the weights; every one is tapped as NAME.<i>. */
 static Status run_blocks(const ZimageDit *m, Exec *x, const ZimageBlock *blocks, int64_t count, int64_t first, Tensor h,
-                         Tensor c, Tensor cos_table, Tensor sin_table, const char *name) {
+                         Tensor c, Span at, const char *name) {
+    size_t mark = arena_mark(x->work);
+    int64_t d = m->c.dim;
+    Tensor n = exec_new(x, h.shape[0], d), mod[2] = {{0}, {0}};
+    for (int i = 0; c.rank && i < 2; i++) mod[i] = exec_new(x, c.shape[0], 4 * d);
     for (int i = 0; i < (int)count; i++) {
+        const ZimageBlock *l = &blocks[i], *next = i + 1 < (int)count ? l + 1 : NULL;
+        if (!i) TRY(modulation(x, l, c, mod[0]));
+        if (!i) TRY(op_rmsnorm_scale(x, &(RmsNormScale){.y = n, .x = h, .w = l->attention_norm1, .scale = chunk(mod[0], d, 0),
+                                                        .eps = (float)m->c.eps}));
         TRY(weights_enter(x, (int)first + i));
-        if (block(m, x, &blocks[i], h, c, cos_table, sin_table) != OK)
+        if (block(m, x, l, next, h, n, c, mod[i % 2], mod[(i + 1) % 2], at) != OK)
             return because(x->error, "zimage %s block %d", name, i);
         TRY(weights_leave(x, (int)first + i));
-        TRY(exec_tapf(x, h, "zimage.%s.%d", name, i));
+        TRY(exec_tapf(x, first_item(h, at.p->items), "zimage.%s.%d", name, i));
     }
+    arena_reset(x->work, mark);
     return OK;
 }
 
@@ -232,20 +266,17 @@ static float *axis_table(double theta, int64_t width, int64_t positions) {
     return table;
 }
 
-Status dit_zimage_rope(const ZimageDit *m, Exec *x, int64_t text, int64_t rows, int64_t cols, ZimagePrompt *p) {
-    int64_t half = m->c.dim / m->c.heads / 2, padded = dit_zimage_padded(rows * cols), lc = dit_zimage_padded(text);
-    int64_t n = padded + lc;
-    p->cos = exec_new_as(x, F32, n, half);
-    p->sin = exec_new_as(x, F32, n, half);
-    if (x->dry) return OK;
-    const int64_t positions[3] = {lc + 2, rows, cols};
-    float *host = malloc((size_t)(2 * n * half) * sizeof *host), *axis[3];
-    bool complete = host != NULL;
+/* Tables [items * T, E / 2] of cosines, then of sines; rows behind an item's own stay zero. */
+static bool fill_tables(const ZimageDit *m, const ZimagePrompt *p, int64_t rows, int64_t cols, float *host) {
+    int64_t half = p->cos.shape[1], n = p->cos.shape[0], total = n / p->items, padded = dit_zimage_padded(rows * cols);
+    const int64_t positions[3] = {total - padded + 2, rows, cols};
+    float *axis[3];
+    bool complete = true;
     for (int a = 0; a < 3; a++) complete &= (axis[a] = axis_table(m->c.theta, m->c.axes[a], positions[a])) != NULL;
     for (int64_t i = 0; complete && i < n; i++) {
-        int64_t at[3], column = 0;
-        position_of(i, rows * cols, padded, lc, cols, at);
-        for (int a = 0; a < 3; a++) {
+        int64_t at[3], column = 0, lc = p->lc[i / total], row = i % total;
+        position_of(row, rows * cols, padded, lc, cols, at);
+        for (int a = 0; a < 3 && row < padded + lc; a++) {
             size_t pairs = (size_t)m->c.axes[a] / 2;
             const float *c = axis[a] + (size_t)at[a] * pairs;
             memcpy(host + i * half + column, c, pairs * sizeof *c);
@@ -253,38 +284,90 @@ Status dit_zimage_rope(const ZimageDit *m, Exec *x, int64_t text, int64_t rows, 
             column += (int64_t)pairs;
         }
     }
-    Status status = complete ? exec_upload(x, p->cos, host)
-                             : fail(x->error, ERR_MEMORY, "zimage: out of memory for rotary tables");
-    if (status == OK) status = exec_upload(x, p->sin, host + n * half);
     for (int a = 0; a < 3; a++) free(axis[a]);
-    free(host);
-    return status;
+    return complete;
 }
 
-/* The learned token into rows [from, end) of h. */
+/* Of a key that is not there: the lowest bf16. Sums with scores stay finite, and its share of a softmax is 0. */
+static const float HIDDEN = -0x1.fep127f;
+
+static Status upload_bias(Exec *x, const ZimagePrompt *p, int64_t padded) {
+    int64_t total = p->bias.shape[1], n = p->items * total;
+    size_t size = dtype_size(x->dtype);
+    float *row = malloc((size_t)n * sizeof *row);
+    char *narrow = calloc((size_t)(n > p->zero.shape[0] ? n : p->zero.shape[0]), size);
+    Status s = row && narrow ? exec_upload(x, p->zero, narrow) : fail(x->error, ERR_MEMORY, "zimage: out of memory for a mask");
+    for (int64_t i = 0; s == OK && i < n; i++) row[i] = i % total < padded + p->lc[i / total] ? 0 : HIDDEN;
+    if (s == OK) {
+        convert_narrow(row, x->dtype, narrow, n);
+        s = exec_upload(x, p->bias, narrow);
+    }
+    free(row);
+    free(narrow);
+    return s;
+}
+
+Status dit_zimage_layout(const ZimageDit *m, Exec *x, const int64_t *text, int items, int64_t rows, int64_t cols,
+                         ZimagePrompt *p) {
+    int64_t padded = dit_zimage_padded(rows * cols), longest = 0, shortest = INT64_MAX;
+    *p = (ZimagePrompt){.items = items};
+    for (int i = 0; i < items; i++) {
+        p->lc[i] = dit_zimage_padded(text[i]);
+        if (p->lc[i] > longest) longest = p->lc[i];
+        if (p->lc[i] < shortest) shortest = p->lc[i];
+    }
+    int64_t total = padded + longest, half = m->c.dim / m->c.heads / 2;
+    p->context = exec_new(x, items * longest, m->c.dim);
+    p->cos = exec_new_as(x, F32, items * total, half);
+    p->sin = exec_new_as(x, F32, items * total, half);
+    if (shortest < longest) {
+        p->bias = exec_new(x, items, total);
+        p->zero = exec_new(x, m->c.dim);
+    }
+    if (x->dry) return OK;
+    int64_t n = tensor_numel(p->cos);
+    float *host = calloc((size_t)(2 * n), sizeof *host);
+    Status s = host && fill_tables(m, p, rows, cols, host)
+                   ? exec_upload(x, p->cos, host)
+                   : fail(x->error, ERR_MEMORY, "zimage: out of memory for rotary tables");
+    if (s == OK) s = exec_upload(x, p->sin, host + n);
+    free(host);
+    return s == OK && p->bias.rank ? upload_bias(x, p, padded) : s;
+}
+
+/* One row into rows [from, end) of h. */
 static Status pad_rows(Exec *x, Tensor h, int64_t from, Tensor token) {
     int64_t n = h.shape[0] - from;
     if (!n) return OK;
-    Tensor to = tensor_slice(h, 0, from, n), row = token;
+    Tensor to = tensor_slice(h, 0, from, n), row = tensor_view(token, 1, h.shape[1]);
     row.shape[0] = n, row.stride[0] = 0;
     return op_copy(x, &(Copy){.y = to, .x = row});
 }
 
 /* The pads are embedded too and then overwritten, as the reference does: the number of rows is part of the bits of others,
  * and the shapes depend on the padded length alone, but for two copies. */
-Status dit_zimage_prompt(const ZimageDit *m, Exec *x, Tensor embeds, ZimagePrompt *p) {
+Status dit_zimage_prompt(const ZimageDit *m, Exec *x, const Tensor *embeds, ZimagePrompt *p) {
     size_t mark = arena_mark(x->work);
-    int64_t n = embeds.shape[0], lc = p->context.shape[0], lx = p->cos.shape[0] - lc;
-    Tensor rows = exec_new(x, lc, m->c.text_dim);
+    int64_t lc = p->context.shape[0] / p->items, lx = p->cos.shape[0] / p->items - lc, all = p->lc[0] + p->lc[1];
+    Tensor rows = exec_new(x, all, m->c.text_dim), h = p->zero.rank ? exec_new(x, all, m->c.dim) : p->context;
     TRY(weights_enter(x, WEIGHTS_PART));
-    TRY(op_copy(x, &(Copy){.y = tensor_slice(rows, 0, 0, n), .x = embeds}));
-    TRY(pad_rows(x, rows, n, tensor_slice(embeds, 0, n - 1, 1)));
+    for (int64_t i = 0, at = 0; i < p->items; at += p->lc[i++]) {
+        int64_t n = embeds[i].shape[0];
+        Tensor own = tensor_slice(rows, 0, at, p->lc[i]);
+        TRY(op_copy(x, &(Copy){.y = tensor_slice(own, 0, 0, n), .x = embeds[i]}));
+        TRY(pad_rows(x, own, n, tensor_slice(embeds[i], 0, n - 1, 1)));
+    }
     TRY(op_rmsnorm(x, &(RmsNorm){.y = rows, .x = rows, .w = m->text_norm, .eps = (float)m->c.eps, .form = RMS_TWICE}));
-    TRY(op_linear(x, &(Linear){.y = p->context, .x = rows, .w = &m->text_in}));
-    TRY(exec_tap(x, "zimage.cap_embedder", tensor_slice(p->context, 0, 0, n)));
-    TRY(pad_rows(x, p->context, n, m->text_pad));
-    TRY(run_blocks(m, x, m->context, m->c.refiners, 0, p->context, (Tensor){0}, tensor_slice(p->cos, 0, lx, lc),
-                   tensor_slice(p->sin, 0, lx, lc), "context"));
+    TRY(op_linear(x, &(Linear){.y = h, .x = rows, .w = &m->text_in}));
+    TRY(exec_tap(x, "zimage.cap_embedder", tensor_slice(h, 0, 0, embeds[0].shape[0])));
+    for (int64_t i = 0, at = 0; i < p->items; at += p->lc[i++])
+        TRY(pad_rows(x, tensor_slice(h, 0, at, p->lc[i]), embeds[i].shape[0], m->text_pad));
+    for (int64_t i = 0, at = 0; p->zero.rank && i < p->items; at += p->lc[i++]) {
+        Tensor own = tensor_slice(p->context, 0, i * lc, lc);
+        TRY(op_copy(x, &(Copy){.y = tensor_slice(own, 0, 0, p->lc[i]), .x = tensor_slice(h, 0, at, p->lc[i])}));
+        TRY(pad_rows(x, own, p->lc[i], p->zero));
+    }
+    TRY(run_blocks(m, x, m->context, m->c.refiners, 0, p->context, (Tensor){0}, (Span){p, lx}, "context"));
     TRY(weights_leave(x, WEIGHTS_PART));
     arena_reset(x->work, mark);
     return OK;
@@ -302,15 +385,18 @@ static Tensor patches_of(Tensor t) {
     return p;
 }
 
+/* A row for every item. */
 static Status embed_time(const ZimageDit *m, Exec *x, Tensor c, Tensor t) {
     size_t mark = arena_mark(x->work);
-    Tensor wave = exec_new(x, 1, TIME_WIDTH), hidden = exec_new(x, 1, m->time_hidden);
-    TRY(op_time_embed(x, &(TimeEmbed){.y = wave, .t = t, .max_period = 10000.0f}));
+    int64_t items = c.shape[0];
+    Tensor wave = exec_new(x, items, TIME_WIDTH), hidden = exec_new(x, items, m->time_hidden);
+    TRY(op_time_embed(x, &(TimeEmbed){.y = tensor_slice(wave, 0, 0, 1), .t = t, .max_period = 10000.0f}));
+    TRY(pad_rows(x, wave, 1, tensor_slice(wave, 0, 0, 1)));
     TRY(op_linear(x, &(Linear){.y = hidden, .x = wave, .w = &m->time_1}));
     TRY(op_act(x, &(Act){.y = hidden, .x = hidden, .kind = ACT_SILU}));
     TRY(op_linear(x, &(Linear){.y = c, .x = hidden, .w = &m->time_2}));
     arena_reset(x->work, mark);
-    return exec_tap(x, "zimage.time", c);
+    return exec_tap(x, "zimage.time", tensor_slice(c, 0, 0, 1));
 }
 
 /* All rows, though only the image's are read: how a product of few columns is cut, and so its bits, depends on their number.
@@ -318,7 +404,7 @@ static Status embed_time(const ZimageDit *m, Exec *x, Tensor c, Tensor t) {
 static Status final_layer(const ZimageDit *m, Exec *x, Tensor rows, int64_t image, Tensor c, Tensor patches) {
     size_t mark = arena_mark(x->work);
     int64_t d = m->c.dim;
-    Tensor mod = exec_new(x, 1, d), norm = exec_new(x, rows.shape[0], d);
+    Tensor mod = exec_new(x, c.shape[0], d), norm = exec_new(x, rows.shape[0], d);
     TRY(op_act(x, &(Act){.y = c, .x = c, .kind = ACT_SILU}));
     TRY(op_linear(x, &(Linear){.y = mod, .x = c, .w = &m->final_mod}));
     TRY(op_ln_modulate(x, &(LnModulate){.y = norm, .x = rows, .scale = chunk(mod, d, 0), .eps = FINAL_EPS}));
@@ -327,27 +413,55 @@ static Status final_layer(const ZimageDit *m, Exec *x, Tensor rows, int64_t imag
     return exec_tap(x, "zimage.final", tensor_slice(patches, 0, 0, image));
 }
 
+/* Rows [at, at + n) of patches, as the grid of an image. */
+static Tensor grid_of(Tensor rows, int64_t at, Tensor latents) {
+    int64_t h = latents.shape[1] / PATCH, w = latents.shape[2] / PATCH;
+    return tensor_view(tensor_slice(rows, 0, at, h * w), h, w, PATCH, PATCH, latents.shape[0]);
+}
+
+/* The refined image [items * Lx, D]: as with the caption, pads are embedded and overwritten. */
+static Status embed_image(const ZimageDit *m, Exec *x, const ZimagePrompt *p, Tensor latents, Tensor c, Tensor image) {
+    size_t mark = arena_mark(x->work);
+    int64_t n = latents.shape[1] / PATCH * (latents.shape[2] / PATCH), lx = image.shape[0] / p->items, r = m->c.refiners;
+    Tensor rows = exec_new(x, p->items * lx, PATCH * PATCH * latents.shape[0]);
+    for (int64_t i = 0; i < p->items; i++) {
+        Tensor own = tensor_slice(rows, 0, i * lx, lx);
+        TRY(op_copy(x, &(Copy){.y = grid_of(own, 0, latents), .x = patches_of(latents)}));
+        TRY(pad_rows(x, own, n, tensor_slice(own, 0, n - 1, 1)));
+    }
+    TRY(op_linear(x, &(Linear){.y = image, .x = rows, .w = &m->x_in}));
+    TRY(exec_tap(x, "zimage.x_embedder", tensor_slice(image, 0, 0, n)));
+    for (int64_t i = 0; i < p->items; i++) TRY(pad_rows(x, tensor_slice(image, 0, i * lx, lx), n, m->x_pad));
+    arena_reset(x->work, mark);
+    return run_blocks(m, x, m->noise, r, r, image, c, (Span){p, 0}, "noise");
+}
+
 Status dit_zimage_run(const ZimageDit *m, Exec *x, const ZimagePrompt *p, Tensor latents, Tensor t, Tensor out) {
     size_t mark = arena_mark(x->work);
-    int64_t channels = latents.shape[0], rows = latents.shape[1] / PATCH, cols = latents.shape[2] / PATCH;
-    int64_t n = rows * cols, lx = dit_zimage_padded(n), lc = p->context.shape[0], d = m->c.dim, r = m->c.refiners;
-    Tensor c = exec_new(x, 1, m->adaln), h = exec_new(x, lx + lc, d);
-    Tensor all = exec_new(x, lx + lc, PATCH * PATCH * channels), patches = tensor_slice(all, 0, 0, n);
-    Tensor image = tensor_slice(h, 0, 0, lx), tokens = tensor_slice(h, 0, 0, n);
-    Tensor grid = tensor_view(patches, rows, cols, PATCH, PATCH, channels);
+    int64_t channels = latents.shape[0], n = latents.shape[1] / PATCH * (latents.shape[2] / PATCH), d = m->c.dim;
+    int64_t total = p->cos.shape[0] / p->items, lc = p->context.shape[0] / p->items, lx = total - lc;
+    Tensor c = exec_new(x, p->items, m->adaln), h = exec_new(x, p->items * total, d);
+    Tensor patches = exec_new(x, p->items * total, PATCH * PATCH * channels);
+    size_t inside = arena_mark(x->work);
+    Tensor image = p->items > 1 ? exec_new(x, p->items * lx, d) : tensor_slice(h, 0, 0, lx);
     TRY(weights_enter(x, WEIGHTS_PART));
     TRY(embed_time(m, x, c, t));
-    TRY(op_copy(x, &(Copy){.y = grid, .x = patches_of(latents)}));
-    TRY(op_linear(x, &(Linear){.y = tokens, .x = patches, .w = &m->x_in}));
-    TRY(exec_tap(x, "zimage.x_embedder", tokens));
-    TRY(pad_rows(x, image, n, m->x_pad));
-    TRY(run_blocks(m, x, m->noise, r, r, image, c, tensor_slice(p->cos, 0, 0, lx), tensor_slice(p->sin, 0, 0, lx),
-                   "noise"));
-    TRY(op_copy(x, &(Copy){.y = tensor_slice(h, 0, lx, lc), .x = p->context}));
-    TRY(run_blocks(m, x, m->layer, m->c.layers, 2 * r, h, c, p->cos, p->sin, "layer"));
-    TRY(final_layer(m, x, h, n, c, all));
+    TRY(embed_image(m, x, p, latents, c, image));
+    for (int64_t i = 0; i < p->items; i++) {
+        Tensor rows = tensor_slice(h, 0, i * total, total), caption = tensor_slice(p->context, 0, i * lc, p->lc[i]);
+        if (p->items > 1)
+            TRY(op_copy(x, &(Copy){.y = tensor_slice(rows, 0, 0, lx), .x = tensor_slice(image, 0, i * lx, lx)}));
+        TRY(op_copy(x, &(Copy){.y = tensor_slice(rows, 0, lx, p->lc[i]), .x = caption}));
+        if (p->zero.rank) TRY(pad_rows(x, rows, lx + p->lc[i], p->zero));
+    }
+    arena_reset(x->work, inside);
+    TRY(run_blocks(m, x, m->layer, m->c.layers, 2 * m->c.refiners, h, c, (Span){p, 0}, "layer"));
+    TRY(final_layer(m, x, h, n, c, patches));
     TRY(weights_leave(x, WEIGHTS_PART));
-    TRY(op_copy(x, &(Copy){.y = patches_of(out), .x = grid}));
+    for (int64_t i = 0; i < p->items; i++) {
+        Tensor own = p->items > 1 ? tensor_view(tensor_slice(out, 0, i, 1), channels, latents.shape[1], latents.shape[2]) : out;
+        TRY(op_copy(x, &(Copy){.y = patches_of(own), .x = grid_of(patches, i * total, latents)}));
+    }
     arena_reset(x->work, mark);
     return OK;
 }

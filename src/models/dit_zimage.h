@@ -4,6 +4,11 @@
  * Image and caption are refined apart (noise_refiner, context_refiner), then go as one sequence [image ; caption] through
  * the layers. Formula and rounding points: diffusers' ZImageTransformer2DModel (the norms with f32 statistics; the
  * authors' own code computes RMSNorm in bf16 throughout, and so gives other bits).
+ * Two prompts (guidance) run as one batch of two, as the reference's pipeline runs them: every product takes the rows of both,
+ * embedders the bare rows one behind the other, and the shorter item is filled up with rows of zeros to the longer one's length.
+ * Those rows, whose rotary tables are zero too, are masked as keys in both items, the longer one's mask being all clear; the
+ * pads to 32 are not. Where both are equally long there is no mask. On the CPU a row's numbers do not depend on any of this; on
+ * a GPU the number of rows and the mask choose the kernels, and with them the bits.
  * Easy to get wrong: both parts are padded to multiples of 32 with learned tokens that everybody attends to; caption pads
  * go on counting, image pads stand at the origin; patches have the channel fastest; modulation is scale, gate, scale,
  * gate with a tanh on the gates and no SiLU before it, except in the final layer; time runs from 0 at noise to 1. */
@@ -32,10 +37,14 @@ typedef struct ZimageDit {
     ZimageBlock *context, *noise, *layer;
 } ZimageDit;
 
-/* What does not change between the steps of one prompt and size. */
+/* What does not change between the steps of one prompt, or of two that run together, and one size. T = Lx + Lc. */
 typedef struct ZimagePrompt {
-    Tensor context;  /* [Lc, dim]: the refined caption, pads included */
-    Tensor cos, sin; /* F32 [Lx + Lc, head dim / 2] */
+    int items;       /* 1, or 2: positive and negative */
+    int64_t lc[2];   /* rows of each caption, pads to 32 included; Lc is the larger one */
+    Tensor context;  /* [items * Lc, dim]: the refined captions; rows of an item behind lc[] are the batch's padding */
+    Tensor cos, sin; /* F32 [items * T, head dim / 2] */
+    Tensor bias;     /* [items, T]: what attention adds for each key; absent when no item is shorter */
+    Tensor zero;     /* [dim]; absent likewise */
 } ZimagePrompt;
 
 Status dit_zimage_open(const char *folder, ZimageDit *out, Error *e);
@@ -44,13 +53,16 @@ void dit_zimage_bind(ZimageDit *m, const WeightFiles *files, Bind *b);
 
 /* n rounded up to a multiple of 32: rows of a part. */
 int64_t dit_zimage_padded(int64_t n);
-/* Rotary tables for `text` caption tokens and an image of rows x cols tokens, into work-arena tensors. */
-Status dit_zimage_rope(const ZimageDit *m, Exec *x, int64_t text, int64_t rows, int64_t cols, ZimagePrompt *p);
-/* context into the tensor already allocated in p, after the tables. embeds [n, text_dim]. Taps: zimage.cap_embedder,
+/* All of p for captions of text[items] tokens and an image of rows x cols tokens, into work-arena tensors; context holds nothing
+ * yet. */
+Status dit_zimage_layout(const ZimageDit *m, Exec *x, const int64_t *text, int items, int64_t rows, int64_t cols,
+                         ZimagePrompt *p);
+/* context, after the layout. embeds[i] [text[i], text_dim]. Taps, of the first item: zimage.cap_embedder,
  * zimage.context.<i>. */
-Status dit_zimage_prompt(const ZimageDit *m, Exec *x, Tensor embeds, ZimagePrompt *p);
-/* out F32 [C, h, w] from latents F32 [C, h, w], h and w even; t F32 [1] is the embedder's argument, t_scale * time. Taps:
- * zimage.time, zimage.x_embedder, zimage.noise.<i>, zimage.layer.<i>, zimage.final. */
+Status dit_zimage_prompt(const ZimageDit *m, Exec *x, const Tensor *embeds, ZimagePrompt *p);
+/* out F32 [C, h, w], or of two items [2, C, h, w], from latents F32 [C, h, w], h and w even; t F32 [1] is the embedder's
+ * argument, t_scale * time. Taps, of the first item: zimage.time, zimage.x_embedder, zimage.noise.<i>, zimage.layer.<i>,
+ * zimage.final. */
 Status dit_zimage_run(const ZimageDit *m, Exec *x, const ZimagePrompt *p, Tensor latents, Tensor t, Tensor out);
 
 #endif

@@ -132,14 +132,21 @@ static const char *sana_video_title(const Model *m) {
 static void sana_video_clip(const Model *m, ClipRule *out) {
     const SanaVideo *z = (const SanaVideo *)m;
     int each = (int)vae_wan_frames_each(&z->vae.c);
-    *out = (ClipRule){.step = each, .frames = 1 + 20 * each, .most = (int)(1 + each * (z->dit.c.positions - 1)), .fps = {16, 1}};
+    int most = (int)(1 + each * (z->dit.c.positions - 1)), frames = 1 + 20 * each;
+    *out = (ClipRule){.step = each, .frames = frames < most ? frames : most, .most = most, .fps = {16, 1}};
+}
+
+/* The pipeline's own default, or as much of it as the model has positions for, in the pipeline's steps of 32. */
+static int default_side(const SanaVideo *z, int64_t grid, int side) {
+    int64_t most = grid * z->dit.c.positions;
+    return most >= side ? side : most >= 32 ? (int)(most / 32 * 32) : (int)most;
 }
 
 static Status resolve_size(const SanaVideo *z, Job *job, Error *e) {
     int64_t grid = vae_wan_scale(&z->vae.c) * z->dit.c.patch;
     bool large = z->dit.c.sample == 22; /* the table of 720 lines */
-    if (!job->width) job->width = large ? 1280 : 832;
-    if (!job->height) job->height = large ? 704 : 480;
+    if (!job->width) job->width = default_side(z, grid, large ? 1280 : 832);
+    if (!job->height) job->height = default_side(z, grid, large ? 704 : 480);
     const struct { const char *option; int value; } sides[] = {{"--width", job->width}, {"--height", job->height}};
     for (int i = 0; i < 2; i++) {
         int v = sides[i].value, below = (int)(v / grid * grid);

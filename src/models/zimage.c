@@ -30,7 +30,9 @@ typedef struct Zimage {
     Tokenizer *tok;
     char last_layer[2][64];     /* the encoder's layer that never runs, with and without "model." */
     const char *ignore_te[6];
-    ZimagePrompt prompt[2];     /* positive, negative: of the job in hand */
+    ZimagePrompt prompt;        /* of the job in hand: with guidance positive and negative together */
+    ZimagePrompt alone;         /* the positive one, when some steps run without the guidance that others have */
+    bool apart;                 /* there are such steps */
     Tensor start;               /* [C,h,w], noised image of the job in hand */
 } Zimage;
 
@@ -70,6 +72,7 @@ static Status open_parts(Zimage *z, const char *folder, Error *e) {
     dit_zimage_bind(&z->dit, m->part[DIT_PART].files, &m->part[DIT_PART].bind);
     vae_kl_bind(&z->vae, &m->part[VAE_PART].bind);
     m->part[DIT_PART].repeats = true;
+    m->part[VAE_PART].decodes = true;
     return img2img_open(m, folder, &z->vae, &z->encoder, e);
 }
 
@@ -240,21 +243,36 @@ static Status zimage_texts(Model *m, Exec *x, const Run *run, int64_t *rows) {
     return OK;
 }
 
+/* time = (1000 - timestep) / 1000 as the pipeline computes it on its device: torch divides a CUDA tensor by multiplying
+ * with fl32(1/1000), and bf16 runs mean the reference profile; f32 runs mean the CPU's division (sched.h). */
+static float time_of(const Schedule *s, int step, DType dtype) {
+    float left = 1000.0f - s->timesteps[step];
+    return dtype == F32 ? left / 1000.0f : left * (1.0f / 1000.0f);
+}
+
+/* Guidance of this step: with cfg_truncation it ends when the time has passed it. */
+static bool guided(const Run *run, int step, DType dtype) {
+    return run->cfg &&
+           !(run->job->cfg_truncation <= 1 && (double)time_of(run->schedule, step, dtype) > run->job->cfg_truncation);
+}
+
 static Status zimage_encode(Model *m, Exec *x, const Run *run) {
     Zimage *z = (Zimage *)m;
     int passes = run->cfg ? 2 : 1;
-    int64_t n[2];
+    int64_t n[2], rows = image_rows(z, run->job), cols = image_cols(z, run->job);
     Tensor embeds[2];
-    for (int i = 0; i < passes; i++) {
-        n[i] = real_tokens(&run->tokens[i].row[0]);
-        z->prompt[i].context = exec_tensor(x, m->dtype, 2, (int64_t[]){dit_zimage_padded(n[i]), z->dit.c.dim});
-        TRY(dit_zimage_rope(&z->dit, x, n[i], image_rows(z, run->job), image_cols(z, run->job), &z->prompt[i]));
-    }
+    for (int i = 0; i < passes; i++) n[i] = real_tokens(&run->tokens[i].row[0]);
+    z->apart = false;
+    for (int i = run->job->first_step; run->cfg && i < run->job->steps; i++) z->apart |= !guided(run, i, m->dtype);
+    model_enter(x, &m->part[DIT_PART]);
+    TRY(dit_zimage_layout(&z->dit, x, n, passes, rows, cols, &z->prompt));
+    if (z->apart) TRY(dit_zimage_layout(&z->dit, x, n, 1, rows, cols, &z->alone));
     if (run->image) TRY(img2img_begin(m, &z->encoder, x, run, &z->start));
     size_t mark = arena_mark(x->work);
     TRY(encode_texts(z, x, run, n, embeds));
     model_enter(x, &m->part[DIT_PART]);
-    for (int i = 0; i < passes; i++) TRY(dit_zimage_prompt(&z->dit, x, embeds[i], &z->prompt[i]));
+    TRY(dit_zimage_prompt(&z->dit, x, embeds, &z->prompt));
+    if (z->apart) TRY(dit_zimage_prompt(&z->dit, x, embeds, &z->alone));
     arena_reset(x->work, mark);
     return OK;
 }
@@ -279,13 +297,6 @@ static Status zimage_noise(Model *m, Exec *x, const Run *run, Tensor *latents, i
     return status;
 }
 
-/* time = (1000 - timestep) / 1000 as the pipeline computes it on its device: torch divides a CUDA tensor by multiplying
- * with fl32(1/1000), and bf16 runs mean the reference profile; f32 runs mean the CPU's division (sched.h). */
-static float time_of(const Schedule *s, int step, DType dtype) {
-    float left = 1000.0f - s->timesteps[step];
-    return dtype == F32 ? left / 1000.0f : left * (1.0f / 1000.0f);
-}
-
 static void zimage_params(const Model *m, const Run *run, int step, float params[STEP_PARAMS]) {
     const Zimage *z = (const Zimage *)m;
     params[STEP_T] = time_of(run->schedule, step, m->dtype) * (float)z->dit.c.t_scale;
@@ -294,33 +305,26 @@ static void zimage_params(const Model *m, const Run *run, int step, float params
     params[STEP_CFG_SCALE] = (float)run->job->cfg_scale;
 }
 
-/* Guidance of this step: with cfg_truncation it ends when the time has passed it. */
-static bool guided(const Run *run, int step, DType dtype) {
-    return run->cfg &&
-           !(run->job->cfg_truncation <= 1 && (double)time_of(run->schedule, step, dtype) > run->job->cfg_truncation);
-}
-
+/* Dry, both kinds of step that the job will take. */
 static Status zimage_velocity(Model *m, Exec *x, const Run *run, const StepParams *p, Tensor latents, Tensor velocity) {
     Zimage *z = (Zimage *)m;
     model_enter(x, &m->part[DIT_PART]);
     size_t mark = arena_mark(x->work);
-    TRY(dit_zimage_run(&z->dit, x, &z->prompt[0], latents, p->t, velocity));
-    if (x->dry ? run->cfg : guided(run, p->step, m->dtype)) {
-        Tensor both = exec_new_as(x, F32, 2, velocity.shape[0], velocity.shape[1], velocity.shape[2]);
-        Tensor negative = both, guided_v = both;
-        for (int i = 0; i < 2; i++) {
-            Tensor *t = i ? &guided_v : &negative;
-            *t = tensor_make((char *)both.data + (size_t)i * tensor_bytes(velocity), F32, 3, velocity.shape);
-        }
-        TRY(dit_zimage_run(&z->dit, x, &z->prompt[1], latents, p->t, negative));
-        TRY(op_cfg_extrapolate(x, &(CfgCombine){.y = guided_v, .pos = velocity, .neg = negative, .scale = p->cfg_scale}));
-        if (run->job->cfg_normalization > 0)
-            TRY(op_norm_limit(x, &(NormLimit){.y = guided_v, .x = guided_v, .like = velocity,
-                                              .limit = (float)run->job->cfg_normalization}));
-        TRY(op_negate(x, &(Negate){.y = velocity, .x = guided_v}));
-    } else {
+    bool both = x->dry ? run->cfg : guided(run, p->step, m->dtype);
+    if (!both || (x->dry && z->apart)) {
+        TRY(dit_zimage_run(&z->dit, x, run->cfg ? &z->alone : &z->prompt, latents, p->t, velocity));
         TRY(op_negate(x, &(Negate){.y = velocity, .x = velocity}));
     }
+    if (!both) return OK;
+    Tensor out = exec_new_as(x, F32, 2, velocity.shape[0], velocity.shape[1], velocity.shape[2]), item[2];
+    for (int i = 0; i < 2; i++)
+        item[i] = tensor_make((char *)out.data + (size_t)i * tensor_bytes(velocity), F32, 3, velocity.shape);
+    TRY(dit_zimage_run(&z->dit, x, &z->prompt, latents, p->t, out));
+    TRY(op_cfg_extrapolate(x, &(CfgCombine){.y = velocity, .pos = item[0], .neg = item[1], .scale = p->cfg_scale}));
+    if (run->job->cfg_normalization > 0)
+        TRY(op_norm_limit(x, &(NormLimit){.y = velocity, .x = velocity, .like = item[0],
+                                          .limit = (float)run->job->cfg_normalization}));
+    TRY(op_negate(x, &(Negate){.y = velocity, .x = velocity}));
     arena_reset(x->work, mark);
     return OK;
 }

@@ -147,8 +147,8 @@ static Status read_config(const char *path, const Json *j, void *out, Error *e) 
     TRY(padding(j, "encoder_spatial_padding_mode", &c->encoder_mirror, path, e));
     TRY(padding(j, "decoder_spatial_padding_mode", &c->decoder_mirror, path, e));
     if (c->in != 3 || c->out != 3 || c->patch > 64)
-        return fail(e, ERR_MODEL, "%s: expected in_channels and out_channels 3 and patch_size up to 64, found %lld, %lld and %lld",
-                    path, (long long)c->in, (long long)c->out, (long long)c->patch);
+        return fail(e, ERR_MODEL, "%s: expected in_channels and out_channels 3 and patch_size up to 64, found %lld, %lld and "
+                    "%lld", path, (long long)c->in, (long long)c->out, (long long)c->patch);
     TRY(read_encoder(j, c, path, e));
     return read_decoder(j, c, path, e);
 }

@@ -29,8 +29,8 @@ static Status read_config(const char *path, const Json *j, void *out, Error *e) 
     if (u->rational && scale != 2)
         return fail(e, ERR_MODEL, "%s: rational_spatial_scale %g is not supported: expected 2", path, scale);
     if (u->mid % GROUPS || u->blocks > VAE_LTX2_UPSAMPLE_BLOCKS)
-        return fail(e, ERR_MODEL, "%s: expected mid_channels a multiple of %d and num_blocks_per_stage up to %d, found %lld and %lld",
-                    path, GROUPS, VAE_LTX2_UPSAMPLE_BLOCKS, (long long)u->mid, (long long)u->blocks);
+        return fail(e, ERR_MODEL, "%s: expected mid_channels a multiple of %d and num_blocks_per_stage up to %d, found %lld and "
+                    "%lld", path, GROUPS, VAE_LTX2_UPSAMPLE_BLOCKS, (long long)u->mid, (long long)u->blocks);
     return OK;
 }
 
