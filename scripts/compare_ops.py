@@ -25,7 +25,8 @@ from safetensors import safe_open
 from refprofile import rounding
 
 # Contracts that leave the order of sums free also on a GPU: differing elements are no failure.
-FREE = {"groupnorm", "groupnorm_silu", "norm_limit", "chan_rmsnorm", "chan_rmsnorm_silu", "pixelnorm_silu"}
+FREE = {"groupnorm", "groupnorm_silu", "norm_limit", "chan_rmsnorm", "chan_rmsnorm_silu", "pixelnorm_silu", "conv_transpose1d",
+        "fir_up", "snake_filtered"}
 
 
 def real(bits):
@@ -41,7 +42,7 @@ def decimal(x):
     return float(f"{x:.7g}")
 
 
-def activation(kind, x):
+def activation(kind, x, slope=0.0):
     if kind == 1:
         return F.silu(x)
     if kind == 2:
@@ -52,6 +53,14 @@ def activation(kind, x):
         return 0.5 * x * (1.0 + torch.tanh(0.7978845608028654 * (x + 0.044715 * torch.pow(x, 3.0))))
     if kind == 5:                                            # transformers: QuickGELUActivation
         return x * torch.sigmoid(1.702 * x)
+    if kind == 7:
+        return torch.tanh(x)
+    if kind == 8:
+        return F.leaky_relu(x, slope)
+    if kind == 9:
+        return torch.clamp(x, -1, 1)
+    if kind == 10:                                           # vocoder.py: MelSTFT
+        return torch.log(torch.clamp(x, min=1e-5))
     return F.relu(x)
 
 
@@ -199,6 +208,24 @@ def linear_attention(q, k, qr, kr, v, eps):
     return h.to(q.dtype)[0].permute(2, 0, 1)
 
 
+def raised(x, f, ratio, pad, crop):
+    """vocoder.py: UpSample1d. x [1,C,T]"""
+    n, rows = x.shape[1], x.shape[2]
+    x = F.pad(x, (pad, pad), mode="replicate")
+    x = ratio * F.conv_transpose1d(x, f.view(1, 1, -1).expand(n, -1, -1), stride=ratio, groups=n)
+    return x[..., crop:crop + ratio * rows]
+
+
+def snake_filtered(x, alpha, beta, up, down):
+    """The same: AntiAliasAct1d of a SnakeBeta."""
+    n, taps = x.shape[1], down.numel()
+    pad = taps // 2 - 1
+    x = raised(x, up, 2, pad, 2 * pad + (taps - 2) // 2)
+    x = x + (1.0 / (torch.exp(beta)[:, None] + 1e-9)) * torch.sin(x * torch.exp(alpha)[:, None]).pow(2)
+    x = F.pad(x, (pad, taps // 2), mode="replicate")
+    return F.conv1d(x, down.view(1, 1, -1).expand(n, -1, -1), stride=2, groups=n)
+
+
 def clip(t):
     """[F,Y,X,C] as diffusers has it, [1,C,F,Y,X]."""
     return t.permute(3, 0, 1, 2).contiguous()[None]
@@ -300,7 +327,19 @@ def expect(op, i, w, b, s, out):
         n = mean_square_norm(y, i[4], eps)
         return [y, n * (1 + i[5]) if 5 in i else n]
     if op == "act":
-        return [activation(integer(s[0]), i[0])]
+        return [activation(integer(s[0]), i[0], decimal(real(s[1])))]
+    if op == "conv_transpose1d":
+        y = F.conv_transpose1d(i[0].t()[None], w[0], b.get(0), stride=integer(s[0]), padding=integer(s[1]))
+        return [y[0].t()]
+    if op == "mean3":
+        return [torch.mean(torch.stack([i[0], i[1], i[2]], dim=0), dim=0)]
+    if op == "fir_up":
+        return [raised(i[0].t()[None], i[1], *(integer(v) for v in s[:3]))[0].t()]
+    if op == "snake_filtered":
+        return [snake_filtered(i[0].t()[None], *(i[n].flatten() for n in range(1, 5)))[0].t()]
+    if op == "magnitude":
+        re, im = i[0].chunk(2, dim=1)
+        return [torch.sqrt(re ** 2 + im ** 2)]
     if op == "act_mul":
         return [activation(integer(s[0]), i[0]) * i[1]]
     if op == "add":

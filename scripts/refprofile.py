@@ -89,6 +89,16 @@ def _conv3d(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return y if bias is None else (y.float() + bias.float()[:, None, None, None]).to(x.dtype)
 
 
+def _conv1d(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    y = F.conv1d(x.float(), w.float(), None, stride, padding, dilation, groups).to(x.dtype)
+    return y if bias is None else (y.float() + bias.float()[:, None]).to(x.dtype)
+
+
+def _conv_transpose1d(x, w, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    y = F.conv_transpose1d(x.float(), w.float(), None, stride, padding, output_padding, groups, dilation).to(x.dtype)
+    return y if bias is None else (y.float() + bias.float()[:, None]).to(x.dtype)
+
+
 def _linear(x, w, bias=None):
     y = x.float() @ w.float().t()
     if bias is not None and x.dim() == 3 and not x.is_contiguous():
@@ -159,7 +169,7 @@ class CudaRounding(TorchFunctionMode):
         F.layer_norm: _layer_norm, torch.layer_norm: _layer_norm,
         F.rms_norm: _rms_norm, torch.rms_norm: _rms_norm,
         F.group_norm: _group_norm, torch.group_norm: _group_norm,
-        F.conv2d: _conv2d, F.conv3d: _conv3d, F.linear: _linear,
+        F.conv1d: _conv1d, F.conv2d: _conv2d, F.conv3d: _conv3d, F.conv_transpose1d: _conv_transpose1d, F.linear: _linear,
         torch.matmul: _matmul, torch.Tensor.__matmul__: _matmul, torch.Tensor.matmul: _matmul,
         F.silu: _unary(F.silu), F.gelu: _unary(F.gelu),
         torch.tanh: _unary(torch.tanh), torch.sigmoid: _unary(torch.sigmoid),

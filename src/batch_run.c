@@ -24,6 +24,7 @@ bool batch_run_stopped(Batch *b) {
 OutputOptions batch_run_output(const Batch *b, const BatchItem *item) {
     return (OutputOptions){.codec = item->of->codec,
                            .crf = item->of->crf,
+                           .sound = pipeline_sound(b->pipeline),
                            .no_metadata = item->of->no_metadata,
                            .overwrite = b->cli->overwrite || b->cli->resume || item->replace};
 }

@@ -117,7 +117,7 @@ static Status whole(Bench *b, int warmup, int runs, Error *e) {
         double start = clock_now();
         Status status = pipeline_render(b->pipeline, &b->job, NULL, &media, e);
         if (status == OK && media.fps.num)
-            status = mp4_encode(&(Mp4Clip){media.rgb, media.width, media.height, media.frames, media.fps},
+            status = mp4_encode(&(Mp4Clip){media.rgb, media.width, media.height, media.frames, media.fps, media.sound},
                                 &(Mp4Options){.crf = -1}, &png, &size, e);
         else if (status == OK)
             status = png_encode(media.rgb, media.width, media.height, NULL, 0, &png, &size, e);

@@ -14,9 +14,9 @@ typedef struct SoundNumbers {
     int64_t first;        /* that differs; -1 */
 } SoundNumbers;
 
-static float at(const AvSound *s, int64_t i) { return i < s->count * s->channels ? s->samples[i] : 0.0f; }
+static float at(const Sound *s, int64_t i) { return i < s->count * s->channels ? s->samples[i] : 0.0f; }
 
-static SoundNumbers measure(const AvSound s[2]) {
+static SoundNumbers measure(const Sound s[2]) {
     int64_t longest = s[0].count > s[1].count ? s[0].count : s[1].count;
     SoundNumbers n = {.equal = s[0].count == s[1].count, .samples = longest * s[0].channels, .first = -1};
     for (int64_t i = 0; i < n.samples; i++) {
@@ -38,7 +38,7 @@ static SoundNumbers measure(const AvSound s[2]) {
     return n;
 }
 
-static void put(const AvSound s[2], const SoundNumbers *n, double snr, double psnr, Json *to) {
+static void put(const Sound s[2], const SoundNumbers *n, double snr, double psnr, Json *to) {
     static const char *const LENGTHS[] = {"reference_samples", "output_samples"};
     cJSON_AddBoolToObject(to, "equal", n->equal);
     cJSON_AddNumberToObject(to, "rate", s[0].rate);
@@ -57,7 +57,7 @@ static void put(const AvSound s[2], const SoundNumbers *n, double snr, double ps
     compare_number(first, "output", (double)at(&s[1], n->first));
 }
 
-static void print(const AvSound s[2], const SoundNumbers *n, double snr, double psnr, FILE *out) {
+static void print(const Sound s[2], const SoundNumbers *n, double snr, double psnr, FILE *out) {
     char a[32], b[32];
     int64_t longer = s[1].count - s[0].count;
     fprintf(out, "sound: %d Hz, %d channel%s\n", s[0].rate, s[0].channels, s[0].channels == 1 ? "" : "s");
@@ -72,7 +72,7 @@ static void print(const AvSound s[2], const SoundNumbers *n, double snr, double 
                 (long long)(n->first % s[0].channels), (double)at(&s[0], n->first), (double)at(&s[1], n->first));
 }
 
-static Status both(const char *const path[2], const AvSound s[2], const CompareLimits *limits, Sink *sink, Verdict *v,
+static Status both(const char *const path[2], const Sound s[2], const CompareLimits *limits, Sink *sink, Verdict *v,
                    Error *e) {
     if (s[0].rate != s[1].rate || s[0].channels != s[1].channels)
         return fail(e, ERR_USAGE,
@@ -95,12 +95,12 @@ static Status both(const char *const path[2], const AvSound s[2], const CompareL
 }
 
 Status compare_sound(const char *const path[2], const CompareLimits *limits, Sink *sink, Verdict *v, Error *e) {
-    AvSound s[2];
+    Sound s[2];
     memset(s, 0, sizeof s);
     Status status = av_sound_read(path[0], &s[0], e);
     if (status == OK) status = av_sound_read(path[1], &s[1], e);
     if (status == OK) status = both(path, s, limits, sink, v, e);
-    av_sound_free(&s[0]);
-    av_sound_free(&s[1]);
+    sound_free(&s[0]);
+    sound_free(&s[1]);
     return status;
 }

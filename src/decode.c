@@ -125,6 +125,7 @@ static Status run(Decode *d, Error *e) {
     /* a record that is missing is not made up */
     OutputOptions o = {.codec = cli->codec,
                        .crf = cli->crf,
+                       .sound = pipeline_sound(d->pipeline),
                        .no_metadata = cli->no_metadata || !d->recorded,
                        .overwrite = cli->overwrite,
                        .interrupted = d->interrupted};

@@ -102,6 +102,7 @@ static Status flush_results(FILE *out, Error *e) {
 static OutputOptions output_options(const Run *r) {
     return (OutputOptions){.codec = r->cli->codec,
                            .crf = r->cli->crf,
+                           .sound = pipeline_sound(r->pipeline),
                            .no_metadata = r->cli->no_metadata,
                            .overwrite = r->cli->overwrite,
                            .interrupted = r->interrupted};

@@ -178,9 +178,9 @@ static Status tokens(const Cli *cli, Error *e) {
     return status;
 }
 
-/* A file with a picture's or a film's suffix, or a PNG under any name. */
+/* A file with a picture's, a film's or a sound's suffix, or a PNG under any name. */
 static bool is_media(const char *path) {
-    static const char *const SUFFIXES[] = {".png", ".mp4", ".mkv", ".mov", ".webm"};
+    static const char *const SUFFIXES[] = {".png", ".mp4", ".mkv", ".mov", ".webm", ".wav"};
     FileMap map = {0};
     if (file_is_dir(path) || file_map(path, &map, NULL) != OK) return false;
     bool media = png_is(map.data, map.size);

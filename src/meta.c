@@ -122,7 +122,8 @@ static bool add_clip(cJSON *o, const Meta *m) {
     if (!m->clip) return true;
     return cJSON_AddNumberToObject(o, "frames", m->job->frames) && add_text(o, "fps", rate_text(m->job->fps, rate)) &&
            (!m->frame || cJSON_AddNumberToObject(o, "frame", m->frame)) && (!m->codec || add_text(o, "codec", m->codec)) &&
-           (!m->codec || m->crf < 0 || cJSON_AddNumberToObject(o, "crf", m->crf));
+           (!m->codec || m->crf < 0 || cJSON_AddNumberToObject(o, "crf", m->crf)) &&
+           (!m->sound || add_text(o, "sound", m->sound));
 }
 
 /* Models without the input resolve to 0, not given. */
@@ -212,6 +213,16 @@ static void print_texts(const PngTexts *texts, FILE *out) {
     }
 }
 
+static Status print_sound(const char *path, FILE *out, Error *e) {
+    AvSoundInfo s;
+    TRY(av_sound_info(path, &s, e));
+    fprintf(out, "# sound: %s, %d Hz, %d channel%s", s.codec, s.rate, s.channels, s.channels == 1 ? "" : "s");
+    if (s.told) fprintf(out, ", %" PRId64 " samples, %.6f s", s.told, (double)s.told / s.rate);
+    if (s.bits) fprintf(out, ", %" PRId64 " kb/s", (s.bits + 500) / 1000);
+    fputc('\n', out);
+    return OK;
+}
+
 static Status print_video(const char *path, FILE *out, Error *e) {
     AvReader *r;
     char rate[RATE_TEXT];
@@ -225,6 +236,13 @@ static Status print_video(const char *path, FILE *out, Error *e) {
     return OK;
 }
 
+static Status print_streams(const char *path, FILE *out, Error *e) {
+    bool video, sound;
+    TRY(av_read_probe(path, &video, &sound, e));
+    if (video) TRY(print_video(path, out, e));
+    return sound ? print_sound(path, out, e) : OK;
+}
+
 Status meta_print(const char *path, FILE *out, bool json, Error *e) {
     PngTexts texts = {0};
     FileMap map;
@@ -235,7 +253,7 @@ Status meta_print(const char *path, FILE *out, bool json, Error *e) {
     if (status == OK && json) status = print_json(&texts, out, e);
     else if (status == OK) print_texts(&texts, out);
     if (status == OK && !json && !texts.count) fprintf(out, "# %s carries no texts\n", path);
-    if (status == OK && !json && !png) status = print_video(path, out, e);
+    if (status == OK && !json && !png) status = print_streams(path, out, e);
     png_texts_free(&texts);
     return status;
 }

@@ -22,6 +22,7 @@ typedef struct Meta {
     int frame;           /* of a PNG that is one frame of a clip, counted from 1; 0: it is not */
     const char *codec;   /* of a video file, with its crf (-1: none); NULL: another file */
     int crf;
+    const char *sound;   /* codec of its sound; NULL: silent, or another file */
 } Meta;
 
 /* malloc'd JSON object on one line; with media, it names the mounted families; with path, it begins with event "result", status
@@ -39,7 +40,7 @@ bool meta_add_seed(struct cJSON *o, uint64_t seed);
 bool meta_has_guidance(const Job *job);
 
 /* What a PNG or a video file carries, for `ditto inspect`: each text under its key in brackets, or one JSON object of key and
- * text. Of a video also a line about its
+ * text. Of a video, and of sound, also a line about each
  * stream. Control characters of foreign files do not reach the terminal. ERR_IO when the file is damaged. */
 Status meta_print(const char *path, FILE *out, bool json, Error *e);
 

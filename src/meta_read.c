@@ -63,7 +63,7 @@ static Status check_keys(const MetaRecord *r, Error *e) {
     /* clang-format off */
     static const char *const KNOWN[] = {
         "ditto", "model", "model_path", "prompt", "negative_prompt", "seed", "rng", "width", "height", "steps", "image",
-        "frames", "fps", "frame", "codec", "crf", "image_sha256", "strength", "steps_run", "guidance", "cfg_normalization",
+        "frames", "fps", "frame", "codec", "crf", "sound", "image_sha256", "strength", "steps_run", "guidance", "cfg_normalization",
         "cfg_truncation", "cfg_scale", "motion_score", "bin",
         "max_sequence_length", "device", "dtype", "vae_dtype", "profile", "build", "quality", "families"};
     /* clang-format on */
@@ -141,6 +141,7 @@ static Status read_clip(MetaRecord *r, Error *e) {
     if (frame < 0 || frame > r->job.frames || crf < -1 || crf > 1000)
         return fail(e, ERR_USAGE, "%s: frame or crf is out of range", r->path);
     r->frame = (int)frame, r->crf = (int)crf;
+    TRY(json_string(r->json, "sound", &r->sound, r->path, e));
     return json_string(r->json, "codec", &r->codec, r->path, e);
 }
 

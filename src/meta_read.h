@@ -22,6 +22,7 @@ typedef struct MetaRecord {
     int frame;          /* this file is that frame of it, counted from 1; 0: all of it */
     const char *codec;  /* of a video file; NULL: another */
     int crf;            /* -1: none */
+    const char *sound;  /* codec of its sound; NULL: silent */
     bool finished;      /* read by meta_read_finished() */
     int steps_run;      /* of a job that began from a picture; 0: all */
 } MetaRecord;

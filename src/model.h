@@ -116,6 +116,8 @@ struct ModelOps {
     /* Not NULL: the model makes clips, and these; job->frames, seconds and fps are resolved by it before resolve() runs.
      * NULL: it makes pictures, job->frames is 1. */
     void (*clip)(const Model *m, ClipRule *out);
+    /* What its clips are heard with: samples a second, channels. NULL: they are silent. */
+    void (*hears)(const Model *m, int *rate, int *channels);
     /* folder: the model's; configs, tokenizers and weight headers are read, binds made. */
     Status (*open)(const char *folder, const Json *index, DType dtype, Model **out, Error *e);
     void (*close)(Model *m);

@@ -114,6 +114,22 @@ char *names_number(const char *output, int number) {
     return join_number(output, (size_t)(counter - output), text, counter + size);
 }
 
+char *names_sound(const char *output) {
+    const char *name = last_part(output), *dot = strrchr(name, '.');
+    size_t size = 0, head, rest, folder = (size_t)(name - output);
+    int digits = 0;
+    const char *counter = find_counter(name, &size, &digits);
+    if (!dot || !counter || counter > dot) return NULL;
+    head = (size_t)(counter - name), rest = (size_t)(dot - counter) - size;
+    while (head && strchr("-_. ", name[head - 1])) head--;
+    char *out = malloc(folder + head + rest + sizeof "sound.wav");
+    if (!out) return NULL;
+    memcpy(out, output, folder + head);
+    memcpy(out + folder + head, counter + size, rest);
+    strcpy(out + folder + head + rest, head + rest ? ".wav" : "sound.wav");
+    return out;
+}
+
 static char *one_name(const char *output, const NamesWanted *w, const char *suffix, bool frames, int number) {
     char text[24];
     size_t length = output ? strlen(output) : 0;

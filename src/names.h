@@ -48,8 +48,9 @@ void names_free(Names *names);
 /* output with its counter replaced by the number, or as it is; malloc'd, NULL when out of memory. */
 char *names_number(const char *output, int number);
 
-/* output with its counter replaced by the number, or as it is; malloc'd, NULL when out of memory. */
-char *names_number(const char *output, int number);
+/* Of the frames' sound: output without its counter, and what stands between it and the name, with .wav: f/sound.wav for
+ * f/%04d.png, f/shot.wav for f/shot-%04d.png. malloc'd, NULL when out of memory. */
+char *names_sound(const char *output);
 
 /* Refuses what the writer would refuse later: an existing name without overwrite (ERR_USAGE), a missing or unwritable
  * folder, a name that is too long (ERR_IO). Proves it by creating and removing the temporary file of the longest name. */

@@ -52,6 +52,13 @@ double opcost_flops(OpId op, const void *args) {
         const LinearAttention *a = args;
         return 4 * (double)tensor_numel(a->o) * (double)a->o.shape[2];
     }
+    case OP_conv_transpose1d: { /* each input takes part in every tap */
+        const ConvTranspose1d *a = args;
+        return 2 * (double)a->x.shape[0] * (double)tensor_numel(a->w->w);
+    }
+    case OP_fir_up: return 2 * (double)tensor_numel(t[0]) * (double)tensor_numel(t[2]) / ((const FirUp *)args)->ratio;
+    case OP_snake_filtered: /* half of `up` for two rows, all of `down` */
+        return 4 * (double)tensor_numel(t[0]) * (double)tensor_numel(t[5]);
     case OP_dwconv3_glu: return 18 * 2 * (double)tensor_numel(t[0]); /* nine taps for both halves */
     case OP_self_attention: { /* four products [T,C] by [C,C], and all pixels with all */
         double rows = (double)t[0].shape[0], width = (double)t[0].shape[1];

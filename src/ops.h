@@ -23,6 +23,7 @@
 #include "kernels/rms_modulate.h"
 #include "kernels/rope_split.h"
 #include "kernels/stack_norm.h"
+#include "kernels/wave.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -40,7 +41,7 @@ extern "C" {
     X(linear_many, LinearMany, 4, 1, 4, 1, BOUNDED)                                                      \
     X(linear_gelu, Linear, 1, 1, 1, 1, BOUNDED)                                                          \
     X(linear_many_gelu, LinearManyGelu, 5, 1, 4, 1, BOUNDED)                                             \
-    X(act, Act, 1, 1, 0, 1, EXACT)                                                                       \
+    X(act, Act, 1, 1, 0, 2, EXACT)                                                                       \
     X(act_mul, ActMul, 1, 2, 0, 1, EXACT)                                                                \
     X(add, Add, 1, 2, 0, 0, EXACT)                                                                       \
     X(residual_gate, ResidualGate, 1, 3, 0, 0, EXACT)                                                    \
@@ -89,6 +90,11 @@ extern "C" {
     X(cos_sin, CosSin, 2, 1, 0, 0, EXACT)                                                                \
     X(stack_range_norm, StackRangeNorm, 1, 1, 0, 3, EXACT)                                               \
     X(stack_rms_norm, StackRmsNorm, 1, 1, 0, 2, EXACT)                                                   \
+    X(conv_transpose1d, ConvTranspose1d, 1, 1, 1, 2, BOUNDED)                                            \
+    X(mean3, Mean3, 1, 3, 0, 0, EXACT)                                                                   \
+    X(fir_up, FirUp, 1, 2, 0, 3, BOUNDED)                                                                \
+    X(snake_filtered, SnakeFiltered, 1, 5, 0, 0, BOUNDED)                                                \
+    X(magnitude, Magnitude, 1, 1, 0, 0, EXACT)                                                           \
     X(frame_window, Window, 2, 3, 0, 3, EXACT)                                                           \
     X(pixelnorm_silu, Window, 2, 3, 0, 3, BOUNDED)                                                       \
     X(depth_to_space, Depth, 1, 3, 0, 4, EXACT)                                                          \

@@ -17,7 +17,9 @@ bool output_video(NamesKind kind, const OutputOptions *o, Mp4Options *video) {
 
 void output_describe(NamesKind kind, const OutputOptions *o, Meta *meta) {
     Mp4Options video;
-    if (output_video(kind, o, &video)) meta->codec = mp4_codec_name(video.codec), meta->crf = video.crf;
+    if (!output_video(kind, o, &video)) return;
+    meta->codec = mp4_codec_name(video.codec), meta->crf = video.crf;
+    if (o->sound.rate) meta->sound = mp4_sound_name(video.sound);
 }
 
 /* --- before the work --- */
@@ -41,6 +43,14 @@ static Status check_latents(const char *output, Error *e) {
     return s;
 }
 
+static Status check_sound(const char *pattern, Error *e) {
+    char *path = names_sound(pattern);
+    if (!path) return fail(e, ERR_MEMORY, "--output: out of memory");
+    Status s = file_exists(path) ? fail(e, ERR_USAGE, "%s: exists; give -y to overwrite", path) : OK;
+    free(path);
+    return s;
+}
+
 Status output_check(const char *path, NamesKind kind, bool clips, const char *title, const Job *job,
                     const OutputOptions *o, Error *e) {
     Mp4Options video;
@@ -51,8 +61,9 @@ Status output_check(const char *path, NamesKind kind, bool clips, const char *ti
         return fail(e, ERR_USAGE, "--output: %s: expected .mp4 or .mkv: %s makes clips", path, title);
     if (!is_video && (o->codec || o->crf >= 0))
         return fail(e, ERR_USAGE, "%s: is for .mp4 and .mkv files, and %s is none", o->codec ? "--codec" : "--crf", path);
-    Mp4Clip clip = {NULL, job->width, job->height, job->frames, job->fps};
+    Mp4Clip clip = {NULL, job->width, job->height, job->frames, job->fps, o->sound};
     if (is_video && mp4_check(&clip, &video, e) != OK) return because(e, "%s", path);
+    if (kind == NAMES_FRAMES && o->sound.rate && !o->overwrite) TRY(check_sound(path, e));
     return o->overwrite || !clips || job->decode_only ? OK : check_latents(path, e);
 }
 
@@ -87,10 +98,22 @@ static Status write_frame(const char *pattern, int i, const Meta *meta, const Me
     return s;
 }
 
+static Status write_sound(const char *path, const Sound *sound, bool overwrite, Error *e) {
+    unsigned char *bytes;
+    size_t size;
+    if (!path) return fail(e, ERR_MEMORY, "--output: out of memory");
+    if (sound_wav(sound, SOUND_FLOAT32, &bytes, &size, e) != OK) return because(e, "%s", path);
+    Status s = file_write_atomic(path, bytes, size, overwrite, e);
+    free(bytes);
+    return s;
+}
+
 static Status write_frames(const char *pattern, const Meta *meta, const Media *media, const OutputOptions *o,
                            Error *e) {
-    Status s = OK;
+    char *sound = media->sound.rate ? names_sound(pattern) : NULL;
+    Status s = media->sound.rate ? write_sound(sound, &media->sound, o->overwrite, e) : OK;
     int done = 0;
+    const bool heard = s == OK && media->sound.rate;
     while (s == OK && done < media->frames)
         if ((s = write_frame(pattern, done + 1, meta, media, o, e)) == OK) done++;
     for (int i = 1; s != OK && i <= done; i++) { /* half a clip is none */
@@ -98,6 +121,8 @@ static Status write_frames(const char *pattern, const Meta *meta, const Media *m
         if (path) unlink(path);
         free(path);
     }
+    if (s != OK && heard) unlink(sound);
+    free(sound);
     return s;
 }
 

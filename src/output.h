@@ -13,13 +13,14 @@
 typedef struct OutputOptions {
     Mp4Codec codec; /* MP4_AUTO: the file's kind decides */
     int crf;        /* -1: the codec's default */
+    Sound sound; /* rate and channels of what the model's clips are heard with; rate 0: they are silent */
     bool no_metadata, overwrite;
     const volatile int *interrupted;
 } OutputOptions;
 
 /* How files of this kind are encoded, into *video; false: they are PNG. */
 bool output_video(NamesKind kind, const OutputOptions *o, Mp4Options *video);
-/* The same into meta's codec and crf. */
+/* The same into meta's codec, crf and sound. */
 void output_describe(NamesKind kind, const OutputOptions *o, Meta *meta);
 
 /* Refuses, before anything is rendered, what could not be written later: a kind that the job does not make (clips: the model
@@ -27,7 +28,8 @@ void output_describe(NamesKind kind, const OutputOptions *o, Meta *meta);
  * decode. */
 Status output_check(const char *path, NamesKind kind, bool clips, const char *title, const Job *resolved,
                     const OutputOptions *o, Error *e);
-/* Writes file k. What it wrote of a clip's frames before a failure is removed. meta without frame, codec and crf. */
+/* Writes file k; beside the frames of a clip its sound, as names_sound() has it: WAV of 32-bit floats, the samples' own. What it
+ * wrote of a clip before a failure is removed. meta without frame, codec, crf and sound. */
 Status output_write(const Names *names, int k, const Meta *meta, const Media *media, const OutputOptions *o, Error *e);
 
 /* --- latents --- */

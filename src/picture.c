@@ -24,7 +24,7 @@ void picture_texts_free(PictureTexts *t) {
 Status picture_encode(const Media *media, const PictureTexts *texts, const Mp4Options *video, unsigned char **bytes,
                       size_t *size, Error *e) {
     if (video) {
-        const Mp4Clip clip = {media->rgb, media->width, media->height, media->frames, media->fps};
+        const Mp4Clip clip = {media->rgb, media->width, media->height, media->frames, media->fps, media->sound};
         Mp4Options o = *video;
         o.comment = texts->json;
         return mp4_encode(&clip, &o, bytes, size, e);

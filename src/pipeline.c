@@ -196,6 +196,11 @@ Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e) {
 
 const char *pipeline_title(const Pipeline *p) { return p->title; }
 bool pipeline_makes_clips(const Pipeline *p) { return p->model->ops->clip != NULL; }
+Sound pipeline_sound(const Pipeline *p) {
+    Sound s = {0};
+    if (p->model->ops->hears) p->model->ops->hears(p->model, &s.rate, &s.channels);
+    return s;
+}
 const char *pipeline_device(const Pipeline *p) { return p->device->name; }
 DType pipeline_dtype(const Pipeline *p) { return p->model->dtype; }
 DType pipeline_vae_dtype(const Pipeline *p) {
@@ -267,6 +272,7 @@ bool pipeline_mounted(const Pipeline *p, const char *part, const char *family) {
 
 void media_free(Media *m) {
     free(m->rgb);
+    sound_free(&m->sound);
     free(m->latents);
     free(m->dispatch);
     free(m->family);

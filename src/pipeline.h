@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "media/rate.h"
+#include "media/sound.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -115,6 +116,7 @@ typedef struct Media {
     int width, height;
     int frames; /* 1: a picture */
     Rate fps;   /* num 0: a picture */
+    Sound sound; /* of a clip, as long as the model made it; rate 0: silent */
     double seconds_plan, seconds_text, seconds_denoise, seconds_decode; /* plan: tokens, plan, room for it */
     Dispatch *dispatch;    /* malloc'd, in the order of parts and ops */
     int dispatches;
@@ -163,6 +165,7 @@ Status pipeline_save_tuned(const Pipeline *p, Error *e);
 
 /* What there is to know of the model before a job. */
 bool pipeline_makes_clips(const Pipeline *p);
+Sound pipeline_sound(const Pipeline *p); /* of a clip: rate and channels alone; rate 0: silent */
 
 /* Fills defaults into *job and refuses what the model cannot do (ERR_USAGE names option and values). */
 Status pipeline_resolve(const Pipeline *p, Job *job, Error *e);

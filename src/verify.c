@@ -57,22 +57,26 @@ static void print_differences(const Json *differences, FILE *out) {
     }
 }
 
-static Status say(const VerifyOptions *o, const Comparison *c, const Json *differences, FILE *out, Error *e) {
+/* sound: NULL: none is told of. */
+static Status say(const VerifyOptions *o, const Comparison *c, const bool *sound, const Json *differences, FILE *out, Error *e) {
+    const bool equal = c->equal && (!sound || *sound);
     if (!o->json) {
         fprintf(out, "equal pixels: %s\n", c->equal ? "yes" : "no");
+        if (sound) fprintf(out, "equal sound: %s\n", *sound ? "yes" : "no");
         if (!c->equal)
             fprintf(out, "differing bytes: %lld of %lld\nmax difference: %d\nPSNR: %.4f dB\n", (long long)c->differing,
                     (long long)c->bytes, c->max_abs, c->psnr);
         print_differences(differences, out);
-        if (!c->equal && !differences->child)
-            fputs("nothing of the environment differs from what is recorded: either the pixels were changed after\n"
+        if (!equal && !differences->child)
+            fputs("nothing of the environment differs from what is recorded: either the file was changed after\n"
                   "the picture was made, or the model's files are others (ditto selftest -m DIR)\n",
                   out);
         return OK;
     }
     Json *j = cJSON_CreateObject();
     cJSON_AddStringToObject(j, "path", o->file);
-    cJSON_AddBoolToObject(j, "equal", c->equal);
+    cJSON_AddBoolToObject(j, "equal", equal);
+    if (sound) cJSON_AddBoolToObject(j, "equal_sound", *sound);
     cJSON_AddNumberToObject(j, "differing", (double)c->differing);
     cJSON_AddNumberToObject(j, "bytes", (double)c->bytes);
     cJSON_AddNumberToObject(j, "max_abs", c->max_abs);
@@ -104,7 +108,8 @@ static Status answer(const VerifyOptions *o, const MetaRecord *r, const VerifyFi
                  .clip = pipeline_makes_clips(p),
                  .frame = r->frame,
                  .codec = r->codec,
-                 .crf = r->crf};
+                 .crf = r->crf,
+                 .sound = r->sound};
     char *text = meta_json(&meta, NULL, media);
     Json *now = NULL;
     Status status = text ? json_parse(text, strlen(text), "parameters", &now, e) : fail(e, ERR_MEMORY, "out of memory");
@@ -117,14 +122,16 @@ static Status answer(const VerifyOptions *o, const MetaRecord *r, const VerifyFi
         return status;
     }
     Comparison c = compare_pixels(file->rgb, again.rgb, verify_file_bytes(file));
+    const bool sound = verify_file_same_sound(file, &again);
     verify_file_free(&again);
     Json *others = differences(r->json, now);
-    status = others ? say(o, &c, others, out, e) : fail(e, ERR_MEMORY, "out of memory");
+    status = others ? say(o, &c, r->sound ? &sound : NULL, others, out, e) : fail(e, ERR_MEMORY, "out of memory");
     cJSON_Delete(others);
     json_free(now);
     if (status == OK && !c.equal)
         status =
             fail(e, ERR_SOME, "%s: made again it differs: max difference %d, PSNR %.4f dB", o->file, c.max_abs, c.psnr);
+    if (status == OK && !sound) status = fail(e, ERR_SOME, "%s: made again its sound differs", o->file);
     return status;
 }
 

@@ -13,10 +13,17 @@
 
 void verify_file_free(VerifyFile *f) {
     free(f->rgb);
+    sound_free(&f->sound);
     *f = (VerifyFile){0};
 }
 
 size_t verify_file_bytes(const VerifyFile *f) { return (size_t)f->frames * (size_t)f->width * (size_t)f->height * 3; }
+
+bool verify_file_same_sound(const VerifyFile *a, const VerifyFile *b) {
+    const Sound *s = &a->sound, *t = &b->sound;
+    return s->rate == t->rate && s->channels == t->channels && s->count == t->count &&
+           (!s->rate || !memcmp(s->samples, t->samples, (size_t)(s->count * s->channels) * sizeof *s->samples));
+}
 
 static Status make_room(const char *path, int width, int height, int frames, VerifyFile *f, Error *e) {
     *f = (VerifyFile){.width = width, .height = height, .frames = frames};
@@ -27,7 +34,7 @@ static Status make_room(const char *path, int width, int height, int frames, Ver
 static Status read_picture(const MetaRecord *r, VerifyFile *out, Error *e) {
     Image image;
     TRY(image_read(r->path, &image, e));
-    *out = (VerifyFile){image.rgb, image.width, image.height, 1};
+    *out = (VerifyFile){.rgb = image.rgb, .width = image.width, .height = image.height, .frames = 1};
     if (image.width == r->job.width && image.height == r->job.height) return OK;
     Status s = fail(e, ERR_USAGE, "%s: has %dx%d pixels, but its parameters say %dx%d", r->path, image.width,
                     image.height, r->job.width, r->job.height);
@@ -46,8 +53,8 @@ static Status copy_frame(const AvInfo *info, const Planes *p, const char *path, 
     return OK;
 }
 
-/* name: for messages; path may be nobody's. */
-static Status read_clip(const char *path, const char *name, const Job *job, VerifyFile *out, Error *e) {
+/* name: for messages; path may be nobody's. heard: with its sound. */
+static Status read_clip(const char *path, const char *name, const Job *job, bool heard, VerifyFile *out, Error *e) {
     AvReader *reader = NULL;
     Planes p;
     bool end = false;
@@ -59,12 +66,13 @@ static Status read_clip(const char *path, const char *name, const Job *job, Veri
     if (s == OK && frames != job->frames)
         s = fail(e, ERR_USAGE, "%s: has %d frames, but its parameters say %d", name, frames, job->frames);
     av_read_close(reader);
+    if (s == OK && heard) s = av_sound_read(path, &out->sound, e);
     if (s != OK) verify_file_free(out);
     return s;
 }
 
 Status verify_file_read(const MetaRecord *r, VerifyFile *out, Error *e) {
-    return r->codec ? read_clip(r->path, r->path, &r->job, out, e) : read_picture(r, out, e);
+    return r->codec ? read_clip(r->path, r->path, &r->job, r->sound != NULL, out, e) : read_picture(r, out, e);
 }
 
 /* Bytes under a path that no folder has, for as long as *fd is open. */
@@ -86,12 +94,15 @@ static Status encode_again(const MetaRecord *r, const Media *m, const volatile i
     Mp4Options o = {.crf = r->crf, .matroska = true, .interrupted = interrupted}; /* the container is no matter */
     if (!mp4_codec_parse(r->codec, &o.codec))
         return fail(e, ERR_USAGE, "%s: was encoded by a codec that is not known here", r->path);
-    if (mp4_lossless(o)) {
+    if (r->sound && !mp4_sound_parse(r->sound, &o.sound))
+        return fail(e, ERR_USAGE, "%s: has sound of a codec that is not known here", r->path);
+    if (r->sound) o.matroska = o.sound != MP4_AAC; /* but of sound's codec */
+    if (mp4_lossless(o) && !r->sound) {
         TRY(make_room(r->path, m->width, m->height, m->frames, out, e));
         memcpy(out->rgb, m->rgb, verify_file_bytes(out));
         return OK;
     }
-    Mp4Clip clip = {m->rgb, m->width, m->height, m->frames, m->fps};
+    Mp4Clip clip = {m->rgb, m->width, m->height, m->frames, m->fps, m->sound};
     unsigned char *bytes;
     size_t size;
     char path[64];
@@ -99,7 +110,7 @@ static Status encode_again(const MetaRecord *r, const Media *m, const volatile i
     TRY(mp4_encode(&clip, &o, &bytes, &size, e));
     Status s = in_memory(bytes, size, &fd, path, e);
     free(bytes);
-    if (s == OK) s = read_clip(path, "what was made again", &r->job, out, e);
+    if (s == OK) s = read_clip(path, "what was made again", &r->job, r->sound && m->sound.rate, out, e);
     if (fd >= 0) close(fd);
     return s;
 }

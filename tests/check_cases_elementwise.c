@@ -54,8 +54,10 @@ static Buf *output(Case *c, Buf *x, Tensor *slot, const Shape *s) {
 
 /* --- activations --- */
 
-static const char *const KIND[] = {"none", "silu", "gelu_tanh", "gelu_erf", "gelu_new", "quick_gelu", "relu"};
-enum { KINDS = ACT_RELU + 1 };
+static const char *const KIND[] = {"none", "silu",  "gelu_tanh",  "gelu_erf", "gelu_new", "quick_gelu",
+                                   "relu", "tanh",  "leaky_relu", "clamp",    "log_floor"};
+enum { KINDS = ACT_LOG_FLOOR + 1, MUL_KINDS = ACT_TANH + 1 };
+static const float SLOPE = 0.1f;
 static const double K = 0.7978845608028654;
 
 /* The BF16 chain, exact. */
@@ -73,6 +75,10 @@ static double act_bf16(int kind, double x) {
     case ACT_QUICK_GELU:
         return check_r(x * check_unary(UNARY_SIGMOID, check_r((double)1.702f * x, BF16)), BF16);
     case ACT_RELU: return x <= 0 ? 0 : x;
+    case ACT_TANH: return check_unary(UNARY_TANH, x);
+    case ACT_LEAKY_RELU: return x > 0 ? x : check_r(x * (double)SLOPE, BF16);
+    case ACT_CLAMP: return x < -1 ? -1 : x > 1 ? 1 : x;
+    case ACT_LOG_FLOOR: return check_unary(UNARY_LOG, check_r(x < (double)1e-5f ? (double)1e-5f : x, BF16));
     default: return x;
     }
 }
@@ -111,6 +117,16 @@ static double act_f32(int kind, double x, double *room) {
         return y;
     }
     case ACT_RELU: return x <= 0 ? 0 : x;
+    case ACT_TANH:
+        y = tanh(x);
+        *room = 4 * u * fabs(y);
+        return y;
+    case ACT_LEAKY_RELU: return x > 0 ? x : x * (double)SLOPE;
+    case ACT_CLAMP: return x < -1 ? -1 : x > 1 ? 1 : x;
+    case ACT_LOG_FLOOR:
+        y = log(x < (double)1e-5f ? (double)1e-5f : x);
+        *room = isinf(y) ? 0 : 4 * u * fabs(y);
+        return y;
     default: return x;
     }
 }
@@ -124,6 +140,7 @@ static void make_act(Case *c) {
                 (long long)s.cols);
     Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent), *y = output(c, x, &a->y, &s);
     a->kind = kind;
+    if (kind == ACT_LEAKY_RELU) a->slope = SLOPE;
     fill(c, x, 3);
     for (int64_t i = 0; i < y->n; i++) {
         double room = 0,
@@ -135,10 +152,10 @@ static void make_act(Case *c) {
 /* One more case than shapes and kinds: SiLU of every BF16 number. */
 static void make_act_mul(Case *c) {
     ARGS(ActMul);
-    bool every = c->index == SHAPES * KINDS * 2;
+    bool every = c->index == SHAPES * MUL_KINDS * 2;
     Shape s = every ? (Shape){2, {256, 256}, 256, 256} : shape_of(c, c->index % SHAPES);
-    int kind = every ? ACT_SILU : c->index / SHAPES % KINDS;
-    DType t = c->index / SHAPES / KINDS ? BF16 : F32;
+    int kind = every ? ACT_SILU : c->index / SHAPES % MUL_KINDS;
+    DType t = c->index / SHAPES / MUL_KINDS ? BF16 : F32;
     check_label(c, "%s %s, %lld rows of %lld", KIND[kind], dtype_name(t), (long long)s.rows,
                 (long long)s.cols);
     Buf *x = check_in(c, "a", &a->a, t, every ? LAYOUT_DENSE : check_layout(c), s.rank, s.extent);
@@ -504,7 +521,7 @@ static void make_count_nonfinite(Case *c) {
 
 const CaseSet CHECK_ELEMENTWISE[] = {
     {OP_act, SHAPES *KINDS * 2, make_act},
-    {OP_act_mul, SHAPES *KINDS * 2 + 1, make_act_mul},
+    {OP_act_mul, SHAPES *MUL_KINDS * 2 + 1, make_act_mul},
     {OP_add, SHAPES * 6, make_add},
     {OP_residual_gate, SHAPES * 10, make_residual_gate},
     {OP_modulate, SHAPES * 10, make_modulate},

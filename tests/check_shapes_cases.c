@@ -397,6 +397,57 @@ MAKE(chan_affine, ChanAffine) { /* frames, height, width, channels */
     a->b = shapes_new(m, real(m), p[3]);
 }
 
+/* --- LTX-2's sound --- */
+
+MAKE(line_conv, Conv2d) { /* rows of a signal, dilation, channels in and out, kernel; 1: the other path */
+    int64_t down = (p[0] + p[1] - 1) / p[1];
+    a->y = shapes_new(m, real(m), down, p[1], p[3]);
+    a->x = shapes_new(m, real(m), down, p[1], p[2]);
+    a->w = shapes_weight(m, true, 4, (int64_t[]){p[3], p[4], 1, p[2]});
+    if (p[5]) a->skip = shapes_new(m, real(m), down, p[1], p[3]);
+    a->stride = 1;
+    a->pad_top = a->pad_bottom = (int32_t)p[4] / 2;
+}
+
+MAKE(leaky, Act) { /* rows, channels */
+    a->y = shapes_new(m, real(m), p[0], p[1]);
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->kind = ACT_LEAKY_RELU, a->slope = 0.1f;
+}
+
+MAKE(conv_transpose1d, ConvTranspose1d) { /* rows, channels in and out, kernel, stride */
+    a->stride = (int32_t)p[4], a->pad = (int32_t)(p[3] - p[4]) / 2;
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->y = shapes_new(m, real(m), (p[0] - 1) * a->stride - 2 * a->pad + p[3], p[2]);
+    a->w = shapes_weight(m, false, 3, (int64_t[]){p[1], p[2], p[3]});
+}
+
+MAKE(mean3, Mean3) { /* rows, channels */
+    Tensor *t = &a->y;
+    for (int i = 0; i < 4; i++) t[i] = shapes_new(m, real(m), p[0], p[1]);
+}
+
+MAKE(fir_up, FirUp) { /* rows, channels, ratio, taps, pad, crop */
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->y = shapes_new(m, real(m), p[2] * p[0], p[1]);
+    a->filter = shapes_new(m, real(m), p[3]);
+    a->ratio = (int32_t)p[2], a->pad = (int32_t)p[4], a->crop = (int32_t)p[5];
+}
+
+MAKE(snake_filtered, SnakeFiltered) { /* rows, channels */
+    a->x = shapes_new(m, real(m), p[0], p[1]);
+    a->y = shapes_new(m, real(m), p[0], p[1]);
+    a->alpha = shapes_new(m, real(m), p[1]);
+    a->beta = shapes_new(m, real(m), p[1]);
+    a->up = shapes_new(m, real(m), 12);
+    a->down = shapes_new(m, real(m), 12);
+}
+
+MAKE(magnitude, Magnitude) { /* rows, frequencies */
+    a->x = shapes_new(m, real(m), p[0], 2 * p[1]);
+    a->y = shapes_new(m, real(m), p[0], p[1]);
+}
+
 /* --- SANA-Video --- */
 
 MAKE(cross_attention, Attention) { /* tokens, keys, heads, head width: keys and values side by side, some keys masked */
@@ -751,6 +802,19 @@ static const ShapeCase FULL[] = {
     {OP_linear, "sana.point, 17 frames", {7800, 6720, 2240, 0}, linear},
     {OP_conv2d, "sana.temporal, 17 frames", {5, 1560, 2240}, temporal_conv},
     {OP_conv2d, "sana.temporal, 81 frames", {21, 1560, 2240}, temporal_conv},
+    {OP_conv2d, "ltx2.vocoder conv_in", {501, 1, 128, 1024, 7}, line_conv},
+    {OP_conv2d, "ltx2.vocoder stage 0, dilated", {3006, 5, 512, 512, 11}, line_conv},
+    {OP_conv2d, "ltx2.vocoder stage 4", {120240, 1, 32, 32, 11, 1}, line_conv},
+    {OP_act, "ltx2.vocoder stage 4", {120240, 32}, leaky},
+    {OP_conv_transpose1d, "ltx2.vocoder up.0", {501, 1024, 512, 16, 6}, conv_transpose1d},
+    {OP_conv_transpose1d, "ltx2.vocoder up.4", {60120, 64, 32, 4, 2}, conv_transpose1d},
+    {OP_conv_transpose1d, "ltx2.bwe up.1", {6012, 256, 128, 11, 5}, conv_transpose1d},
+    {OP_mean3, "ltx2.vocoder stage 4", {120240, 32}, mean3},
+    {OP_snake_filtered, "ltx2.vocoder 2.3 stage 0", {2505, 768}, snake_filtered},
+    {OP_snake_filtered, "ltx2.vocoder 2.3 stage 5", {80160, 24}, snake_filtered},
+    {OP_snake_filtered, "ltx2.bwe stage 4", {240480, 16}, snake_filtered},
+    {OP_fir_up, "ltx2.bwe skip", {80160, 2, 3, 43, 7, 42}, fir_up},
+    {OP_magnitude, "ltx2.bwe mel", {1002, 257}, magnitude},
     {.name = NULL},
 };
 
@@ -831,6 +895,13 @@ static const ShapeCase SMALL[] = {
     {OP_head_gate, "small ltx2", {48, 4, 32}, head_gate},
     {OP_cos_sin, "small ltx2", {48, 64}, cos_sin},
     {OP_dwconv3_glu, "small sana.ff", {3, 8, 6, 672}, dwconv3_glu},
+    {OP_conv2d, "small vocoder, dilated", {300, 3, 32, 32, 7, 1}, line_conv},
+    {OP_act, "small vocoder", {300, 32}, leaky},
+    {OP_conv_transpose1d, "small vocoder", {50, 64, 32, 16, 6}, conv_transpose1d},
+    {OP_mean3, "small vocoder", {300, 32}, mean3},
+    {OP_snake_filtered, "small vocoder", {300, 32}, snake_filtered},
+    {OP_fir_up, "small vocoder", {300, 2, 3, 43, 7, 42}, fir_up},
+    {OP_magnitude, "small vocoder", {30, 257}, magnitude},
     {.name = NULL},
 };
 

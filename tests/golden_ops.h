@@ -97,7 +97,7 @@ static inline Status golden_op_run(Golden *g, const GoldenOp *o, GoldenCount *c)
     Tensor in = T("x"), a = T("a"), y = in.rank ? golden_like(g, in) : a.rank ? golden_like(g, a) : (Tensor){0};
     float eps = (float)golden_meta(g, "eps");
     switch (o->op) {
-    case OP_act: TRY(op_act(x, &(Act){y, in, o->kind})); break;
+    case OP_act: TRY(op_act(x, &(Act){.y = y, .x = in, .kind = o->kind})); break;
     case OP_act_mul: TRY(op_act_mul(x, &(ActMul){y, a, T("b"), o->kind})); break;
     case OP_add: TRY(op_add(x, &(Add){y, a, T("b")})); break;
     case OP_residual_gate: TRY(op_residual_gate(x, &(ResidualGate){y, T("residual"), in, T("gate")})); break;

@@ -22,7 +22,7 @@
 #define av_read_info stub_info
 #define av_read_video stub_video
 #define av_sound_read stub_sound
-#define av_sound_free stub_free
+#define av_sound_info stub_sound_info
 #undef AV_READ_H
 #include "media/av_read.c"
 #include "media/av_sound.c"
@@ -309,12 +309,14 @@ static void test_stub(void) {
     Error e;
     bool video, sound;
     AvReader *r;
-    AvSound s;
+    Sound s;
     static const char PART[] = "x.mp4: this ditto was built without libav";
     expect(!stub_available());
     expect_status(stub_probe("x.mp4", &video, &sound, &e), ERR_IO, PART, &e);
     expect_status(stub_open("x.mp4", false, &r, &e), ERR_IO, PART, &e);
     expect_status(stub_sound("x.mp4", &s, &e), ERR_IO, PART, &e);
+    AvSoundInfo told;
+    expect_status(stub_sound_info("x.mp4", &told, &e), ERR_IO, PART, &e);
     expect(!r && !s.samples && !video && !sound);
 }
 

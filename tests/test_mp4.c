@@ -230,7 +230,7 @@ static void test_files(void) {
         Case c = CASES[i];
         Error e;
         uint8_t *rgb = shapes(c.width, c.height, c.frames);
-        Mp4Clip clip = {rgb, c.width, c.height, c.frames, c.fps};
+        Mp4Clip clip = {rgb, c.width, c.height, c.frames, c.fps, {0}};
         unsigned char *bytes[2];
         size_t size[2];
         c.o = mp4_resolved(c.o);
@@ -251,7 +251,7 @@ static void test_texts(void) {
         "{\"ditto\":\"0.1\",\"prompt\":\"caf\xc3\xa9 \xe7\x8c\xab \xf0\x9f\x90\x88 \\\"x\\\" \\n=;#\"}";
     char *longest = malloc(100000);
     uint8_t *rgb = shapes(32, 32, 3);
-    Mp4Clip clip = {rgb, 32, 32, 3, {16, 1}};
+    Mp4Clip clip = {rgb, 32, 32, 3, {16, 1}, {0}};
     memset(longest, 'x', 99999);
     longest[99999] = 0;
     memcpy(longest, "{\"ditto\":", 9);
@@ -278,7 +278,8 @@ static void test_texts(void) {
 /* Refusals that need no libav: they come before it is looked for. */
 static void test_refused(void) {
     uint8_t *rgb = shapes(65, 33, 1);
-    const Mp4Clip odd = {rgb, 65, 33, 1, {16, 1}}, even = {rgb, 32, 32, 1, {16, 1}}, none = {rgb, 32, 32, 0, {16, 1}};
+    const Mp4Clip odd = {rgb, 65, 33, 1, {16, 1}, {0}}, even = {rgb, 32, 32, 1, {16, 1}, {0}};
+    const Mp4Clip none = {rgb, 32, 32, 0, {16, 1}, {0}};
     Error e;
     expect_status(mp4_check(&odd, &(Mp4Options){.crf = -1}, &e), ERR_USAGE, "65x33 has an odd side", &e);
     expect_status(mp4_write("no.mp4", &odd, &(Mp4Options){.crf = -1}, true, &e), ERR_USAGE,
@@ -298,7 +299,7 @@ static void test_refused(void) {
 static void test_stopped(void) {
     uint8_t *rgb = shapes(32, 32, 3);
     const volatile int yes = 1;
-    Mp4Clip clip = {rgb, 32, 32, 3, {16, 1}};
+    Mp4Clip clip = {rgb, 32, 32, 3, {16, 1}, {0}};
     Error e;
     expect_status(mp4_write("stopped.mp4", &clip, &(Mp4Options){.crf = -1, .interrupted = &yes}, true, &e),
                   ERR_INTERRUPTED, "interrupted", &e);

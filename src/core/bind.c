@@ -81,6 +81,23 @@ void bind_conv3d(Bind *b, Weight *w, int64_t out, int64_t in, int64_t kt, int64_
                      .shape = {out, in, kt, k, k}});
 }
 
+void bind_conv1d(Bind *b, Weight *w, int64_t out, int64_t in, int64_t k, bool bias, const char *format, ...) {
+    NAMED(".weight");
+    if (bias) add_bias(b, w, out, name);
+    add(b, (BindRow){.name = name,
+                     .weight = w,
+                     .target = BIND_MATRIX,
+                     .transform = BIND_LINE_OHWI,
+                     .rank = 3,
+                     .shape = {out, in, k}});
+}
+
+void bind_conv_transpose1d(Bind *b, Weight *w, int64_t out, int64_t in, int64_t k, const char *format, ...) {
+    NAMED(".weight");
+    add_bias(b, w, out, name);
+    add(b, (BindRow){.name = name, .weight = w, .target = BIND_MATRIX, .rank = 3, .shape = {in, out, k}});
+}
+
 void bind_matrix(Bind *b, Weight *w, int64_t rows, int64_t cols, const char *format, ...) {
     NAMED("");
     add(b, (BindRow){.name = name, .weight = w, .target = BIND_MATRIX, .gathered = true, .rank = 2,

@@ -21,10 +21,11 @@ static Tensor source(const WeightFiles *f, const BindRow *r, int at) {
     weights_at(f, at, NULL, &t, NULL);
     if (r->transform == BIND_SQUEEZE) t = weights_squeezed(t, r->target);
     if (r->transform == BIND_FRAME_OHWI) t = tensor_view(t, t.shape[0], t.shape[1], t.shape[3], t.shape[4]);
+    if (r->transform == BIND_LINE_OHWI) t = tensor_view(t, t.shape[0], t.shape[1], t.shape[2], 1);
     return tensor_slice(t, 0, r->row_start, r->shape[0]);
 }
 
-static bool channels_last(Transform t) { return t == BIND_OIHW_OHWI || t == BIND_FRAME_OHWI; }
+static bool channels_last(Transform t) { return t == BIND_OIHW_OHWI || t == BIND_FRAME_OHWI || t == BIND_LINE_OHWI; }
 
 /* Contiguous tensor without an address: the shape after the transform. */
 static Tensor destination(Tensor src, Transform transform, DType compute) {

@@ -106,7 +106,12 @@ static Tensor expected(const BindRow *r) {
 }
 
 Tensor weights_squeezed(Tensor t, BindTarget target) {
-    while (t.rank > (target == BIND_MATRIX ? 2 : 1) && t.shape[t.rank - 1] == 1) t.rank--;
+    const int least = target == BIND_MATRIX ? 2 : 1;
+    for (int d = t.rank - 1; d > least - 2 && t.rank > least; d--) {
+        if (t.shape[d] != 1) continue;
+        for (int k = d; k + 1 < t.rank; k++) t.shape[k] = t.shape[k + 1];
+        t.rank--;
+    }
     return tensor_make(t.data, t.dtype, t.rank, t.shape);
 }
 
@@ -116,6 +121,7 @@ static bool shape_fits(const BindRow *r, Tensor t) {
     return tensor_same_shape(t, want) && r->row_start >= 0 && r->row_start <= want.shape[0] - r->shape[0] &&
            !(r->transform == BIND_SWAP_HALVES && r->shape[0] % 2) &&
            !(r->transform == BIND_OIHW_OHWI && r->rank < 3) &&
+           !(r->transform == BIND_LINE_OHWI && r->rank != 3) &&
            !(r->transform == BIND_FRAME_OHWI && (r->rank != 5 || r->shape[2] != 1));
 }
 

@@ -38,9 +38,10 @@ typedef enum Transform {
     BIND_PLAIN,       /* as stored */
     BIND_OIHW_OHWI,   /* convolution weight to channels last */
     BIND_FRAME_OHWI,  /* the same of a 3-D convolution over single frames: [O,I,1,H,W] to [O,H,W,I] */
+    BIND_LINE_OHWI,   /* of a convolution along a line, as one over the rows of a picture: [O,I,K] to [O,K,1,I] */
     BIND_SWAP_HALVES, /* rows [N/2..N) first */
     BIND_PLUS_ONE,    /* Gemma norms: 1 + w, in f32, before rounding to the compute dtype */
-    BIND_SQUEEZE,     /* trailing extents of 1 dropped: a 1x1 convolution [N,K,1,1], a norm's [N,1,1,1] */
+    BIND_SQUEEZE,     /* extents of 1 dropped: a 1x1 convolution [N,K,1,1], a norm's [N,1,1,1], a filter's [1,1,K] */
 } Transform;
 
 typedef enum BindTarget { BIND_MATRIX, BIND_BIAS, BIND_VECTOR } BindTarget;
@@ -90,6 +91,12 @@ void bind_conv(Bind *b, Weight *w, int64_t out, int64_t in, int64_t k, const cha
 /* convolution over frames NAME.weight [out,in,kt,k,k] -> [out,kt,k,k,in], NAME.bias [out]. */
 void bind_conv3d(Bind *b, Weight *w, int64_t out, int64_t in, int64_t kt, int64_t k, const char *format, ...)
     __attribute__((format(printf, 7, 8)));
+/* convolution along a line NAME.weight [out,in,k] -> [out,k,1,in], and when bias NAME.bias [out]; transposed: [in,out,k] as it
+ * is. */
+void bind_conv1d(Bind *b, Weight *w, int64_t out, int64_t in, int64_t k, bool bias, const char *format, ...)
+    __attribute__((format(printf, 7, 8)));
+void bind_conv_transpose1d(Bind *b, Weight *w, int64_t out, int64_t in, int64_t k, const char *format, ...)
+    __attribute__((format(printf, 6, 7)));
 /* one matrix by its full name (embedding tables). */
 void bind_matrix(Bind *b, Weight *w, int64_t rows, int64_t cols, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
@@ -113,8 +120,8 @@ int weights_count(const WeightFiles *f);
 void weights_at(const WeightFiles *f, int i, const char **name, Tensor *t, const char **file);
 /* NULL-safe lookup; false when there is no such tensor. Tensor ranks above TENSOR_MAX_RANK never match. */
 bool weights_find(const WeightFiles *f, const char *name, Tensor *t);
-/* Without trailing extents of 1, a matrix down to two dimensions: a BIND_SQUEEZE tensor may come with or without them, and its
- * row may state either. */
+/* Without extents of 1, a matrix down to two dimensions, and with its rows: a BIND_SQUEEZE tensor may come with or without
+ * them, and its row may state either. */
 Tensor weights_squeezed(Tensor t, BindTarget target);
 const struct SafetensorsEntry *weights_entry(const WeightFiles *f, int i);
 

@@ -27,7 +27,7 @@ template <typename T> __device__ inline float gelu_new(float v) {
     return r<T>(r<T>(0.5f * v) * u);
 }
 
-template <typename T> __device__ inline float activate(float v, int kind) {
+template <typename T> __device__ inline float activate(float v, int kind, float slope = 0.0f) {
     switch (kind) {
     case ACT_SILU: return r<T>(silu(v));
     case ACT_GELU_TANH: return r<T>(gelu_tanh(v));
@@ -35,6 +35,10 @@ template <typename T> __device__ inline float activate(float v, int kind) {
     case ACT_GELU_NEW: return gelu_new<T>(v);
     case ACT_QUICK_GELU: return r<T>(v * r<T>(1.0f / (1.0f + expf(-r<T>(1.702f * v)))));
     case ACT_RELU: return v <= 0.0f ? 0.0f : v; /* NaN passes */
+    case ACT_TANH: return r<T>(tanhf(v));
+    case ACT_LEAKY_RELU: return v > 0.0f ? v : r<T>(v * slope);
+    case ACT_CLAMP: return v < -1.0f ? -1.0f : v > 1.0f ? 1.0f : v; /* NaN passes */
+    case ACT_LOG_FLOOR: return r<T>(logf(r<T>(v < 1e-5f ? 1e-5f : v)));
     default: return v;
     }
 }

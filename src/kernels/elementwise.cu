@@ -16,7 +16,8 @@ using act::activate;
 template <typename T> struct ActF {
     static constexpr int INPUTS = 1;
     int kind;
-    __device__ float operator()(float a, float, float) const { return activate<T>(a, kind); }
+    float slope;
+    __device__ float operator()(float a, float, float) const { return activate<T>(a, kind, slope); }
 };
 
 template <typename T> struct ActMulF {
@@ -27,7 +28,7 @@ template <typename T> struct ActMulF {
 
 Status act_cuda(Exec *x, const void *args) {
     const Act *a = (const Act *)args;
-    return rows::map<ActF>(x, "act", a->y, a->x, Tensor{}, Tensor{}, a->kind);
+    return rows::map<ActF>(x, "act", a->y, a->x, Tensor{}, Tensor{}, a->kind, a->slope);
 }
 
 Status act_mul_cuda(Exec *x, const void *args) {

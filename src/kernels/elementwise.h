@@ -18,11 +18,15 @@ typedef enum ActKind {
     ACT_GELU_NEW,   /* op by op as transformers' NewGELUActivation: r(0.5x) * r(1 + r(tanh(r(k r(x + r(0.044715 r(x^3))))))) */
     ACT_QUICK_GELU, /* r(x * r(sigmoid(r(1.702 x)))) */
     ACT_RELU,
+    ACT_TANH,
+    ACT_LEAKY_RELU, /* x where x > 0, else r(x * slope); act alone, as all that follow */
+    ACT_CLAMP,      /* held to -1 to 1 */
+    ACT_LOG_FLOOR,  /* r(log(r(max(x, 1e-5)))): a magnitude's logarithm */
 } ActKind;
 
-/* y = act(x). */
-typedef struct Act { Tensor y, x; int32_t kind; } Act;
-/* y = r(act(a) * b), act(a) rounded first. */
+/* y = act(x). slope: of ACT_LEAKY_RELU. */
+typedef struct Act { Tensor y, x; int32_t kind; float slope; } Act;
+/* y = r(act(a) * b), act(a) rounded first; kinds up to ACT_TANH. */
 typedef struct ActMul { Tensor y, a, b; int32_t kind; } ActMul;
 /* y = r(a + b). b has a's shape, or is one row [D] for all. */
 typedef struct Add { Tensor y, a, b; } Add;

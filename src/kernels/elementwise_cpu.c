@@ -54,7 +54,14 @@ static void quick_gelu(const Exec *x, float *v, int64_t n, DType t) {
     rows_round(v, n, t);
 }
 
-static void act_span(const Exec *x, int32_t kind, float *v, int64_t n, DType t) {
+static void log_floor(const Exec *x, float *v, int64_t n, DType t) {
+    for (int64_t j = 0; j < n; j++) v[j] = v[j] < 1e-5f ? 1e-5f : v[j]; /* NaN passes */
+    rows_round(v, n, t);
+    if (t == BF16) lookup(v, n, x->unary->table[UNARY_LOG]);
+    else for (int64_t j = 0; j < n; j++) v[j] = logf(v[j]);
+}
+
+static void act_span(const Exec *x, int32_t kind, float slope, float *v, int64_t n, DType t) {
     bool bf16 = t == BF16;
     switch (kind) {
     case ACT_SILU:
@@ -77,12 +84,23 @@ static void act_span(const Exec *x, int32_t kind, float *v, int64_t n, DType t) 
     case ACT_RELU:
         for (int64_t j = 0; j < n; j++) v[j] = v[j] <= 0.0f ? 0.0f : v[j]; /* NaN passes */
         break;
+    case ACT_TANH:
+        if (bf16) lookup(v, n, x->unary->table[UNARY_TANH]);
+        else for (int64_t j = 0; j < n; j++) v[j] = tanhf(v[j]);
+        break;
+    case ACT_LEAKY_RELU:
+        for (int64_t j = 0; j < n; j++) v[j] = v[j] > 0.0f ? v[j] : v[j] * slope;
+        break;
+    case ACT_CLAMP:
+        for (int64_t j = 0; j < n; j++) v[j] = v[j] < -1.0f ? -1.0f : v[j] > 1.0f ? 1.0f : v[j]; /* NaN passes */
+        break;
+    case ACT_LOG_FLOOR: log_floor(x, v, n, t); break;
     default: break;
     }
 }
 
 static Status want_act(Exec *x, OpId op, int32_t kind, DType t) {
-    if (kind < ACT_NONE || kind > ACT_RELU)
+    if (kind < ACT_NONE || kind > (op == OP_act ? ACT_LOG_FLOOR : ACT_TANH))
         return fail(x->error, ERR_MODEL, "%s: activation %d is unknown", ops_info(op)->name, (int)kind);
     if (t == BF16 && !x->unary)
         return fail(x->error, ERR_MODEL, "%s: the tables of the BF16 functions are not open", ops_info(op)->name);
@@ -101,7 +119,7 @@ static Status act_cpu(Exec *x, const void *args) {
         float v[ROWS_SPAN];
         Span s = rows_span(&w, i);
         rows_load(v, &a.x, s);
-        act_span(x, a.kind, v, s.n, a.x.dtype);
+        act_span(x, a.kind, a.slope, v, s.n, a.x.dtype);
         rows_store(&a.y, s, v);
     }
     return OK;
@@ -121,7 +139,7 @@ static Status act_mul_cpu(Exec *x, const void *args) {
         Span s = rows_span(&w, i);
         rows_load(v, &a.a, s);
         rows_load(b, &a.b, s);
-        act_span(x, a.kind, v, s.n, a.a.dtype);
+        act_span(x, a.kind, 0, v, s.n, a.a.dtype);
         for (int64_t j = 0; j < s.n; j++) v[j] *= b[j];
         rows_store(&a.y, s, v);
     }

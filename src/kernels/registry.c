@@ -26,6 +26,8 @@ void ops_cpu(Ops *ops) {
     ops_append(ops, STACK_NORM_CPU, STACK_NORM_CPU_COUNT);
     ops_append(ops, RMS_MODULATE_CPU, RMS_MODULATE_CPU_COUNT);
     ops_append(ops, HEAD_GATE_CPU, HEAD_GATE_CPU_COUNT);
+    ops_append(ops, WAVE_CPU, WAVE_CPU_COUNT);
+    ops_append(ops, WAVE_TRANSPOSE_CPU, 1);
     ops_append(ops, FRAMES_CPU, FRAMES_CPU_COUNT);
 }
 
@@ -108,6 +110,8 @@ void ops_cuda(Ops *ops) {
     ops_append(ops, GUIDANCE_CUDA, GUIDANCE_CUDA_COUNT);
     ops_append(ops, CHAIN_CUDA, CHAIN_CUDA_COUNT);
     ops_append(ops, CHAN_NORM_CUDA, CHAN_NORM_CUDA_COUNT);
+    ops_append(ops, WAVE_CUDA, WAVE_CUDA_COUNT);
+    ops_append(ops, WAVE_TRANSPOSE_CUDA, 1);
     ops->row_bits = true;
 #endif
 }

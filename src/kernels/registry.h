@@ -64,6 +64,8 @@ extern const Impl ROPE_SPLIT_CPU[];
 extern const int ROPE_SPLIT_CPU_COUNT;
 extern const Impl STACK_NORM_CPU[];
 extern const int STACK_NORM_CPU_COUNT;
+extern const Impl WAVE_CPU[], WAVE_TRANSPOSE_CPU[];
+extern const int WAVE_CPU_COUNT;
 extern const Impl FRAMES_CPU[], LTX_NORM_CPU[];
 extern const int FRAMES_CPU_COUNT;
 
@@ -108,6 +110,8 @@ extern const Impl ROPE_SPLIT_CUDA[];
 extern const int ROPE_SPLIT_CUDA_COUNT;
 extern const Impl STACK_NORM_CUDA[];
 extern const int STACK_NORM_CUDA_COUNT;
+extern const Impl WAVE_CUDA[], WAVE_TRANSPOSE_CUDA[];
+extern const int WAVE_CUDA_COUNT;
 extern const Impl FRAMES_CUDA[], LTX_NORM_CUDA[];
 extern const int FRAMES_CUDA_COUNT;
 extern const Impl VAE_KL_REWRITE_CUDA[];

@@ -14,6 +14,7 @@
 
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
+#include <libavutil/channel_layout.h>
 #include <libavutil/pixdesc.h>
 #include <libswresample/swresample.h>
 #include <libswscale/swscale.h>
@@ -25,10 +26,11 @@
 #define AV_LIBS_CODEC(X)                                                                                               \
     X(av_get_bits_per_sample) X(av_packet_alloc) X(av_packet_free) X(av_packet_rescale_ts) X(av_packet_unref)          \
     X(avcodec_alloc_context3) X(avcodec_find_encoder_by_name) X(avcodec_free_context) X(avcodec_get_name)              \
-    X(avcodec_open2) X(avcodec_parameters_from_context) X(avcodec_parameters_to_context) X(avcodec_receive_frame)      \
-    X(avcodec_receive_packet) X(avcodec_send_frame) X(avcodec_send_packet)
+    X(avcodec_open2) X(avcodec_parameters_from_context) X(avcodec_parameters_to_context) X(avcodec_profile_name)       \
+    X(avcodec_receive_frame) X(avcodec_receive_packet) X(avcodec_send_frame) X(avcodec_send_packet)
 #define AV_LIBS_UTIL(X)                                                                                                \
-    X(av_color_primaries_name) X(av_color_range_name) X(av_color_space_name) X(av_color_transfer_name)                \
+    X(av_channel_layout_default) X(av_color_primaries_name) X(av_color_range_name) X(av_color_space_name)              \
+    X(av_color_transfer_name)                                                                                          \
     X(av_dict_free) X(av_dict_get) X(av_dict_set) X(av_frame_alloc) X(av_frame_free) X(av_frame_get_buffer)            \
     X(av_frame_make_writable) X(av_freep) X(av_get_pix_fmt_name) X(av_log_set_level) X(av_malloc)                      \
     X(av_pix_fmt_desc_get) X(av_strerror)

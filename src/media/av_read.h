@@ -16,6 +16,7 @@
 #include "core/status.h"
 #include "media/planes.h"
 #include "media/rate.h"
+#include "media/sound.h"
 
 typedef struct AvReader AvReader;
 
@@ -34,13 +35,6 @@ typedef struct AvInfo {
     char colours[80]; /* range, matrix, primaries and transfer as libav names them, "?" where none is told */
 } AvInfo;
 
-/* Interleaved f32, full scale 1: [count][channels]. malloc'd. Samples of up to 24 bits are exact. */
-typedef struct AvSound {
-    float *samples;
-    int64_t count;
-    int rate, channels;
-} AvSound;
-
 /* False: this ditto was built without libav. */
 bool av_read_available(void);
 
@@ -55,8 +49,16 @@ const AvInfo *av_read_info(const AvReader *r);
  * size or format than the first. */
 Status av_read_video(AvReader *r, Planes *out, bool *end, Error *e);
 
-/* The best sound stream, to its end. ERR_IO as above. */
-Status av_sound_read(const char *path, AvSound *out, Error *e);
-void av_sound_free(AvSound *s);
+/* What is told of the best sound stream, nothing of it decoded. */
+typedef struct AvSoundInfo {
+    char codec[48]; /* "aac LC" */
+    int rate, channels;
+    int64_t told;   /* samples of a channel that the header promises; 0: it does not say */
+    int64_t bits;   /* a second; 0: it does not say */
+} AvSoundInfo;
+Status av_sound_info(const char *path, AvSoundInfo *out, Error *e);
+
+/* The best sound stream, to its end; samples of up to 24 bits are exact. ERR_IO as above. sound_free() *out. */
+Status av_sound_read(const char *path, Sound *out, Error *e);
 
 #endif

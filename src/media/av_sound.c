@@ -3,6 +3,8 @@
 #include "media/av_input.h"
 #include "media/av_read.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #ifdef HAVE_LIBAV
@@ -14,7 +16,7 @@ typedef struct Converter {
 } Converter;
 
 /* Appends a decoded frame, or with NULL what the converter still holds. */
-static Status add_samples(AvInput *s, Converter *c, AVFrame *f, AvSound *out, Error *e) {
+static Status add_samples(AvInput *s, Converter *c, AVFrame *f, Sound *out, Error *e) {
     if (!c->swr) {
         out->rate = f->sample_rate, out->channels = f->ch_layout.nb_channels;
         c->format = f->format;
@@ -42,8 +44,8 @@ static Status add_samples(AvInput *s, Converter *c, AVFrame *f, AvSound *out, Er
     return OK;
 }
 
-Status av_sound_read(const char *path, AvSound *out, Error *e) {
-    *out = (AvSound){0};
+Status av_sound_read(const char *path, Sound *out, Error *e) {
+    *out = (Sound){0};
     AvInput s;
     TRY(av_input_open(path, AVMEDIA_TYPE_AUDIO, &s, e));
     Converter c = {0};
@@ -57,21 +59,45 @@ Status av_sound_read(const char *path, AvSound *out, Error *e) {
     if (status == OK && !out->count) status = fail(e, ERR_IO, "%s: its sound has no samples", path);
     if (c.swr) s.av.swr_free_(&c.swr);
     av_input_close(&s);
-    if (status != OK) av_sound_free(out);
+    if (status != OK) sound_free(out);
+    return status;
+}
+
+static void describe(const AvInput *in, int index, AvSoundInfo *out) {
+    const AVStream *stream = in->file->streams[index];
+    const AVCodecParameters *p = stream->codecpar;
+    const char *profile = in->av.avcodec_profile_name_(p->codec_id, p->profile);
+    snprintf(out->codec, sizeof out->codec, "%s%s%s", in->av.avcodec_get_name_(p->codec_id), profile ? " " : "",
+             profile ? profile : "");
+    out->rate = p->sample_rate, out->channels = p->ch_layout.nb_channels;
+    out->bits = p->bit_rate;
+    if (stream->duration != AV_NOPTS_VALUE)
+        out->told = llround((double)stream->duration * av_q2d(stream->time_base) * p->sample_rate);
+}
+
+Status av_sound_info(const char *path, AvSoundInfo *out, Error *e) {
+    AvInput in;
+    *out = (AvSoundInfo){{0}, 0, 0, 0, 0};
+    Status status = av_input_file(path, &in, e);
+    int index = status == OK ? in.av.av_find_best_stream_(in.file, AVMEDIA_TYPE_AUDIO, -1, -1, NULL, 0) : 0;
+    if (status == OK && index < 0) status = fail(e, ERR_IO, "%s: holds no sound", path);
+    if (status == OK) describe(&in, index, out);
+    av_input_close(&in);
     return status;
 }
 
 #else
 
-Status av_sound_read(const char *path, AvSound *out, Error *e) {
+Status av_sound_info(const char *path, AvSoundInfo *out, Error *e) {
     bool none;
-    *out = (AvSound){0};
+    *out = (AvSoundInfo){{0}, 0, 0, 0, 0};
+    return av_read_probe(path, &none, &none, e); /* which says that there is no libav */
+}
+
+Status av_sound_read(const char *path, Sound *out, Error *e) {
+    bool none;
+    *out = (Sound){0};
     return av_read_probe(path, &none, &none, e); /* which says that there is no libav */
 }
 
 #endif
-
-void av_sound_free(AvSound *s) {
-    free(s->samples);
-    *s = (AvSound){0};
-}

@@ -7,6 +7,7 @@
 
 #include "core/file.h"
 #include "media/av_sink.h"
+#include "media/av_track.h"
 #include "media/yuv.h"
 
 #include <stdio.h>
@@ -38,15 +39,32 @@ bool mp4_codec_parse(const char *name, Mp4Codec *out) {
     return false;
 }
 
+/* Of resolved options. */
+static bool lossless(const Mp4Options *o) { return o->codec == MP4_FFV1 || (o->codec == MP4_X264RGB && !o->crf); }
+
 Mp4Options mp4_resolved(Mp4Options o) {
     if (o.codec == MP4_AUTO) o.codec = o.matroska ? MP4_FFV1 : MP4_H264;
     if (o.crf < 0 && KINDS[o.codec].has_crf) o.crf = o.codec == MP4_H264 ? CRF : 0;
+    if (o.sound == MP4_SOUND_AUTO) o.sound = !o.matroska ? MP4_AAC : lossless(&o) ? MP4_PCM : MP4_FLAC;
     return o;
 }
 
 bool mp4_lossless(Mp4Options o) {
     o = mp4_resolved(o);
-    return o.codec == MP4_FFV1 || (o.codec == MP4_X264RGB && !o.crf);
+    return lossless(&o);
+}
+
+static const char *const SOUND_NAMES[MP4_SOUNDS] = {"", "aac", "flac", "pcm"};
+
+const char *mp4_sound_name(Mp4Sound sound) { return SOUND_NAMES[sound]; }
+
+bool mp4_sound_parse(const char *name, Mp4Sound *out) {
+    for (int i = MP4_SOUND_AUTO + 1; i < MP4_SOUNDS; i++)
+        if (!strcmp(name, SOUND_NAMES[i])) {
+            *out = (Mp4Sound)i;
+            return true;
+        }
+    return false;
 }
 
 /* What is wrong whatever libav is there; o is resolved. */
@@ -61,6 +79,8 @@ static Status check_values(const Mp4Clip *c, const Mp4Options *o, Error *e) {
         c->fps.num < 1 || c->fps.den < 1)
         return fail(e, ERR_USAGE, "no clip has %dx%d pixels, %d frames, %d/%d a second", c->width, c->height, c->frames,
                     c->fps.num, c->fps.den);
+    if (c->sound.rate && (o->sound == MP4_AAC) == o->matroska)
+        return fail(e, ERR_USAGE, "sound: %s is written to .%s files", mp4_sound_name(o->sound), o->matroska ? "mp4" : "mkv");
     if (k->even && (c->width % 2 || c->height % 2))
         return fail(
             e, ERR_USAGE,
@@ -81,6 +101,7 @@ typedef struct Encoder {
     AVFrame *frame;
     AVPacket *packet;
     AvSink sink;
+    AvTrack track; /* of a clip with sound */
     int64_t packets;
     bool open; /* a header was written: the trailer frees what the muxer keeps */
 } Encoder;
@@ -156,8 +177,15 @@ static Status open_codec(Encoder *n, const AVCodec *codec, Error *e) {
     return s;
 }
 
+/* The sample at which frame i begins, rounded to the nearest. */
+static int64_t sound_at(const Encoder *n, int64_t i) {
+    const Rate fps = n->clip->fps;
+    return (2 * i * fps.den * n->clip->sound.rate + fps.num) / (2 * fps.num);
+}
+
 static Status open_file(Encoder *n, Error *e) {
     AVDictionary *options = NULL;
+    char scale[16];
     const AVRational base = n->codec->time_base;
     n->stream = n->av.avformat_new_stream_(n->file, NULL);
     if (!n->stream) return fail(e, ERR_MEMORY, "out of memory for a video file");
@@ -166,6 +194,12 @@ static Status open_file(Encoder *n, Error *e) {
     n->stream->sample_aspect_ratio = n->codec->sample_aspect_ratio;
     n->file->flags |= AVFMT_FLAG_BITEXACT;
     int code = n->av.avcodec_parameters_from_context_(n->stream->codecpar, n->codec);
+    if (code >= 0 && n->clip->sound.rate)
+        TRY(av_track_open(&n->av, n->file, n->o.sound, &n->clip->sound, sound_at(n, n->clip->frames), &n->track, e));
+    if (code >= 0 && n->clip->sound.rate && !n->o.matroska) { /* of the edit list that takes AAC's lead back */
+        snprintf(scale, sizeof scale, "%d", n->clip->sound.rate);
+        code = n->av.av_dict_set_(&options, "movie_timescale", scale, 0);
+    }
     if (code >= 0 && n->o.comment) code = n->av.av_dict_set_(&n->file->metadata, "comment", n->o.comment, 0);
     if (code >= 0 && !n->o.matroska) code = n->av.av_dict_set_(&options, "movflags", "+faststart", 0);
     if (code >= 0) code = n->av.avformat_write_header_(n->file, &options);
@@ -245,7 +279,9 @@ static Status encode_frames(Encoder *n, Error *e) {
         code = n->av.avcodec_send_frame_(n->codec, n->frame);
         if (code < 0) return av_fail(n, "cannot encode", code, e);
         TRY(drain(n, e));
+        if (n->track.codec) TRY(av_track_feed(&n->track, sound_at(n, i + 1), e));
     }
+    if (n->track.codec) TRY(av_track_end(&n->track, e));
     int code = n->av.avcodec_send_frame_(n->codec, NULL);
     if (code < 0) return av_fail(n, "cannot end", code, e);
     return drain(n, e);
@@ -268,6 +304,7 @@ static void close_all(Encoder *n, unsigned char **bytes, size_t *size) {
     n->av.av_frame_free_(&n->frame);
     n->av.av_packet_free_(&n->packet);
     n->av.avcodec_free_context_(&n->codec);
+    av_track_close(&n->track);
     av_sink_close(&n->sink, n->file, bytes, size);
     n->av.avformat_free_context_(n->file);
 }
@@ -292,6 +329,7 @@ Status mp4_check(const Mp4Clip *clip, const Mp4Options *o, Error *e) {
     const AVCodec *codec;
     TRY(check_values(clip, &resolved, e));
     TRY(av_libs_open(&av, e));
+    if (clip->sound.rate) TRY(av_track_check(&av, resolved.sound, &clip->sound, e));
     return find_encoder(&av, &resolved, &codec, e);
 }
 
