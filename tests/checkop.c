@@ -219,6 +219,7 @@ static const CaseSet *set_of(OpId op) {
         {CHECK_MOVE, CHECK_MOVE_COUNT},           {CHECK_ELEMENTWISE, CHECK_ELEMENTWISE_COUNT},
         {CHECK_NORM, CHECK_NORM_COUNT},           {CHECK_LINEAR, CHECK_LINEAR_COUNT},
         {CHECK_ATTENTION, CHECK_ATTENTION_COUNT}, {CHECK_CONV, CHECK_CONV_COUNT}, {CHECK_VIDEO, CHECK_VIDEO_COUNT},
+        {CHECK_GUIDE, CHECK_GUIDE_COUNT},
     };
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
         for (int s = 0; s < groups[g].count; s++)
