@@ -17,7 +17,7 @@
 
 const char *recognise_supported(void) {
     return "FluxPipeline (FLUX.1-dev, FLUX.1-schnell and models tuned from them), ZImagePipeline (Z-Image, Z-Image-Turbo), "
-           "SanaVideoPipeline (SANA-Video 480p)";
+           "SanaVideoPipeline (SANA-Video 480p), LTX2Pipeline (LTX-2, LTX-2.3)";
 }
 
 /* What is supported, and the transformer of each. */
@@ -27,6 +27,7 @@ static const struct {
     {"FluxPipeline", "FluxTransformer2DModel"},
     {"ZImagePipeline", "ZImageTransformer2DModel"},
     {"SanaVideoPipeline", "SanaVideoTransformer3DModel"},
+    {"LTX2Pipeline", "LTX2VideoTransformer3DModel"},
 };
 
 static const char *transformer_of(const char *pipeline) {
@@ -58,6 +59,14 @@ static Status check_class(const char *name, const char *path, Error *e) {
         {"SanaVideo", "SANA-Video, another pipeline of it"},
         {"LongSanaVideo", "LongSANA, which streams"},
         {"Sana", "SANA, which makes pictures"},
+        {"LTX2ImageToVideo", "LTX-2 set up for image-to-video alone"},
+        {"LTX2Condition", "LTX-2 set up for conditions alone"},
+        {"LTX2ICLora", "LTX-2 with an IC-LoRA"},
+        {"LTX2InContext", "LTX-2 with an IC-LoRA"},
+        {"LTX2HDR", "LTX-2 with an HDR LoRA"},
+        {"LTX2LatentUpsample", "the upsampler of LTX-2, one part of it"},
+        {"LTX2", "LTX-2, another pipeline of it"},
+        {"LTX", "LTX-Video, another architecture without sound"},
         {"Chroma", "Chroma, another architecture derived from FLUX.1"},
     };
     for (size_t i = 0; i < sizeof CLASSES / sizeof *CLASSES; i++)
