@@ -79,7 +79,8 @@ def arguments():
 def parameters(a, stages):
     """What meta.json says of a run, under the names of ditto's."""
     height, width = stages["pixels"].shape[-3:-1]
-    m = {"model": os.path.basename(os.path.abspath(a.model)), "prompt": a.prompt, "seed": a.seed, "width": width, "height": height,
+    m = {"model": os.path.basename(os.path.abspath(a.model)), "prompt": a.prompt, "seed": a.seed, "width": width,
+         "height": height,
          "steps": a.steps, "guidance": a.guidance or 0.0, "cfg_scale": a.cfg_scale, "max_sequence_length": a.max_sequence_length,
          "dtype": a.dtype.upper()}
     for name in ("negative_prompt", "cfg_normalization", "cfg_truncation", "frames", "motion_score", "stg_scale",

@@ -56,7 +56,8 @@ static const Option OPTIONS[] = {
     {"crf", 0, KIND_INT, GEN | DEC, "N", "quality of h264 and x264rgb, 0 (best) to 51 (default: 17; x264rgb: 0)",
      AT(crf), 0, 51, NULL},
     {"image", 'i', KIND_TEXT, PIC | VER, "FILE",
-     "begin from this picture (PNG or JPEG), resized to the size drawn\n(LTX-2: FILE:FRAME:STRENGTH, latent frames from 0, -1 the last)",
+     "begin from this picture (PNG or JPEG), resized to the size drawn\n"
+     "(LTX-2: FILE:FRAME:STRENGTH, latent frames from 0, -1 the last)",
      AT(image), 0, 0, NULL},
     {"image-crf", 0, KIND_INT, PIC, "N", "LTX-2: quality of the H.264 that the picture passes through, 0: none\n(default: 33)",
      AT(image_crf), 0, 51, NULL},

@@ -9,7 +9,9 @@ WRITE=$BUILD/tests/test_ltx2
 [ -x "$WRITE" ] || { echo "FAIL: $WRITE is not built"; echo "0 passed, 1 failed"; exit 1; }
 (cd "$GOLDEN/../.." && "$WRITE" --write "$here/ltx2") || { echo "FAIL: no folder"; echo "0 passed, 1 failed"; exit 1; }
 
-ltx2() { "$DITTO" generate -m ltx2 --device cpu -q -W 96 -H 64 --frames 9 --steps 2 --max-sequence-length 16 --stg-blocks 1 --seed 3 "$@"; }
+ltx2() {
+    "$DITTO" generate -m ltx2 --device cpu -q -W 96 -H 64 --frames 9 --steps 2 --max-sequence-length 16 --stg-blocks 1 --seed 3 "$@"
+}
 says() { # NAME TEXT: of the command before
     grep -qF -- "$2" .out
     is $? "$1: \"$2\" is not in \"$(head -c 600 .out)\""
@@ -19,7 +21,8 @@ works "a dry run" ltx2 -p x --dry-run --upscale 2 -W 192 -H 128
 says "a dry run" "4 passes a step: stg 1 (blocks 1), modality 3, rescale 0.7; sound: cfg 7"
 says "a dry run" "two: 96 x 64, then 192 x 128"
 says "a dry run" "tokens         encoder 1: 2 of 16"
-works "passes that are off" ltx2 -p x --dry-run --cfg-scale 1 --audio-cfg-scale 1 --stg-scale 0 --audio-stg-scale 0 --modality-scale 1
+works "passes that are off" ltx2 -p x --dry-run --cfg-scale 1 --audio-cfg-scale 1 --stg-scale 0 --audio-stg-scale 0 \
+    --modality-scale 1
 says "passes that are off" "2 passes a step: stg 0"
 works "sigmas" "$DITTO" sigmas -m ltx2 --steps 5
 says "sigmas" "mu 2.78333"
@@ -39,10 +42,20 @@ mv ltx2/away ltx2/latent_upsampler
 mv ltx2/vocoder ltx2/away
 refused 3 "missing vocoder" "no vocoder" ltx2 -p x -o "x%02d.png"
 mv ltx2/away ltx2/vocoder
-sed 's/"_class_name"/"duration_head": ["ltx2", "LTX2DurationHead"], "_class_name"/' ltx2/model_index.json >index && cp ltx2/model_index.json kept
+cp ltx2/model_index.json kept
+sed 's/"_class_name"/"duration_head": ["ltx2", "LTX2DurationHead"], "_class_name"/' kept >index
 cp index ltx2/model_index.json
 refused 3 "LTX-2.5, which has another text encoder" "2.5" ltx2 -p x -o "x%02d.png"
 cp kept ltx2/model_index.json
+
+single() { # DTYPE: a file of one tensor of the original layout
+    header="{\"model.diffusion_model.audio_patchify_proj.weight\":{\"dtype\":\"$1\",\"shape\":[8],\"data_offsets\":[0,$2]}}"
+    { printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header"; head -c "$2" /dev/zero; } >one.safetensors
+}
+single BF16 16
+refused 3 "single-file LTX-2 in the original layout" "a single file" "$DITTO" -m one.safetensors -p x -o x.mp4
+single F8_E4M3 8
+refused 3 "single-file LTX-2 in fp8 in the original layout" "a single file in fp8" "$DITTO" -m one.safetensors -p x -o x.mp4
 
 if ltx2 -p "a cat" -o a.mp4 >.out 2>.err; then
     good
