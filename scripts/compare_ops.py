@@ -26,7 +26,7 @@ from refprofile import rounding
 
 # Contracts that leave the order of sums free also on a GPU: differing elements are no failure.
 FREE = {"groupnorm", "groupnorm_silu", "norm_limit", "chan_rmsnorm", "chan_rmsnorm_silu", "pixelnorm_silu", "conv_transpose1d",
-        "fir_up", "snake_filtered"}
+        "fir_up", "snake_filtered", "velocity_x0"}
 
 
 def real(bits):
@@ -386,6 +386,20 @@ def expect(op, i, w, b, s, out):
         was, now = torch.linalg.vector_norm(i[1]), torch.linalg.vector_norm(i[0])
         most = was * real(s[0])
         return [i[0] * (most / now) if now > most else i[0]]
+    if op == "guide_x0":                                     # LTX2Pipeline: sigma lies on the device there
+        def clean(v):
+            return i[0] - v * i[5][0]
+        c = clean(i[1])
+        by = [decimal(real(v)) for v in s]
+        terms = [by[k] * (c - clean(i[2 + k])) if 2 + k in i else 0 for k in range(3)]
+        return [c + terms[0] + terms[1] + terms[2], c]
+    if op == "velocity_x0":                                  # LTX2Pipeline: rescale_noise_cfg, convert_x0_to_velocity
+        g, phi = i[1], decimal(real(s[0]))
+        if phi > 0:
+            g = phi * (g * (i[2].std() / g.std())) + (1 - phi) * g
+        if 3 in i:                                           # LTX2ConditionPipeline
+            g = g * (1 - i[4]) + i[3] * i[4]
+        return [(i[0] - g) / i[5][0]]
     if op == "negate":
         return [-i[0]]
     if op == "euler_step":                                   # FlowMatchEulerDiscreteScheduler.step

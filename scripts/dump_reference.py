@@ -23,12 +23,14 @@ import os
 import torch
 
 import reference_flux
+import reference_ltx2
 import reference_sana
 import reference_zimage
 from reference import DTYPES, save
 from refprofile import rounding, versions
 
-MODELS = {"FluxPipeline": reference_flux, "ZImagePipeline": reference_zimage, "SanaVideoPipeline": reference_sana}
+MODELS = {"FluxPipeline": reference_flux, "ZImagePipeline": reference_zimage, "SanaVideoPipeline": reference_sana,
+          "LTX2Pipeline": reference_ltx2}
 
 
 def model_of(folder):
@@ -60,7 +62,15 @@ def arguments():
     p.add_argument("--strength", type=float)
     p.add_argument("--max-sequence-length", type=int)
     p.add_argument("--frames", type=int, help="of a clip")
+    p.add_argument("--fps", type=float, help="LTX-2")
     p.add_argument("--motion-score", type=int, help="SANA-Video")
+    for name in ("stg-scale", "modality-scale", "guidance-rescale"):
+        p.add_argument("--" + name, type=float, help="LTX-2")
+        p.add_argument("--audio-" + name, type=float)
+    p.add_argument("--audio-cfg-scale", type=float, help="LTX-2")
+    p.add_argument("--stg-blocks", help="LTX-2: numbers with commas between")
+    p.add_argument("--upscale", type=int, choices=[2], help="LTX-2: in two rounds")
+    p.add_argument("--image-crf", type=int, help="LTX-2")
     p.add_argument("--dtype", choices=DTYPES, default="bf16")
     p.add_argument("--device", default="cpu")
     return p.parse_args()
@@ -69,14 +79,20 @@ def arguments():
 def parameters(a, stages):
     """What meta.json says of a run, under the names of ditto's."""
     height, width = stages["pixels"].shape[-3:-1]
-    m = {"model": os.path.basename(os.path.abspath(a.model)), "prompt": a.prompt, "seed": a.seed, "width": width, "height": height,
+    m = {"model": os.path.basename(os.path.abspath(a.model)), "prompt": a.prompt, "seed": a.seed, "width": width,
+         "height": height,
          "steps": a.steps, "guidance": a.guidance or 0.0, "cfg_scale": a.cfg_scale, "max_sequence_length": a.max_sequence_length,
          "dtype": a.dtype.upper()}
-    for name in ("negative_prompt", "cfg_normalization", "cfg_truncation", "frames", "motion_score"):
+    for name in ("negative_prompt", "cfg_normalization", "cfg_truncation", "frames", "motion_score", "stg_scale",
+                 "modality_scale", "guidance_rescale", "audio_cfg_scale", "audio_stg_scale", "audio_modality_scale",
+                 "audio_guidance_rescale", "stg_blocks", "upscale"):
         if getattr(a, name) is not None:
             m[name] = getattr(a, name)
+    if a.fps is not None:
+        m["fps"] = f"{a.fps:g}"
     if a.image:
-        with open(a.image, "rb") as f:
+        path = a.image if os.path.exists(a.image) else a.image.split(":")[0]   # LTX-2: FILE[:FRAME[:STRENGTH]]
+        with open(path, "rb") as f:
             m["image_sha256"] = hashlib.sha256(f.read()).hexdigest()
         if a.strength is not None:
             m["strength"] = a.strength

@@ -2,6 +2,7 @@
 #include "ab_meta.h"
 
 #include "core/file.h"
+#include "guiding.h"
 #include "meta.h"
 #include "options.h"
 
@@ -27,6 +28,18 @@ static const struct {
             {"cfg_normalization", "cfg-normalization"},
             {"cfg_truncation", "cfg-truncation"},
             {"motion_score", "motion-score"},
+            {"fps", "fps"},
+            {"upscale", "upscale"},
+            {"image_frame", NULL},
+            {"image_crf", "image-crf"},
+            {"stg_blocks", "stg-blocks"},
+            {"stg_scale", "stg-scale"},
+            {"modality_scale", "modality-scale"},
+            {"guidance_rescale", "guidance-rescale"},
+            {"audio_cfg_scale", "audio-cfg-scale"},
+            {"audio_stg_scale", "audio-stg-scale"},
+            {"audio_modality_scale", "audio-modality-scale"},
+            {"audio_guidance_rescale", "audio-guidance-rescale"},
             {"max_sequence_length", "max-sequence-length"},
             {"dtype", "dtype"}};
 enum { KEY_COUNT = (int)(sizeof KEYS / sizeof *KEYS) };
@@ -44,10 +57,12 @@ Status ab_meta_read(const char *folder, Json **out, Error *e) {
 static bool given(const Cli *cli, const Option *o) {
     const void *field = (const char *)cli + o->field;
     switch (o->kind) {
+    case KIND_TEXT:
     case KIND_PROMPT: return *(const char *const *)field != NULL;
     case KIND_INT:
     case KIND_SIZE: return *(const int *)field != 0;
     case KIND_REAL: return *(const double *)field >= 0;
+    case KIND_RATE: return ((const Rate *)field)->num != 0;
     case KIND_SEED: return cli->seed_given;
     case KIND_DTYPE: return cli->dtype != DTYPE_NONE;
     default: return true;
@@ -84,6 +99,12 @@ Status ab_meta_defaults(const Json *meta, const char *where, Cli *cli, Error *e)
     return OK;
 }
 
+/* Only where the rate is part of the model's work: elsewhere two clips of other rates are the same frames. */
+static bool add_rate(Json *o, const Job *j) {
+    char rate[RATE_TEXT];
+    return !j->stg_blocks || cJSON_AddStringToObject(o, "fps", rate_text(j->fps, rate));
+}
+
 Json *ab_meta_job(const Job *j, DType dtype) {
     Json *o = cJSON_CreateObject();
     bool ok = o && cJSON_AddStringToObject(o, "prompt", j->prompt);
@@ -96,8 +117,9 @@ Json *ab_meta_job(const Job *j, DType dtype) {
     ok = ok && cJSON_AddNumberToObject(o, "guidance", j->guidance) && cJSON_AddNumberToObject(o, "cfg_scale", j->cfg_scale) &&
          cJSON_AddNumberToObject(o, "max_sequence_length", j->max_sequence_length) &&
          cJSON_AddStringToObject(o, "dtype", dtype_name(dtype));
-    ok = ok && (!(j->cfg_normalization > 0) || cJSON_AddNumberToObject(o, "cfg_normalization", j->cfg_normalization)) &&
-         (!j->frames || cJSON_AddNumberToObject(o, "frames", j->frames)) &&
+    ok = ok && guiding_add(o, j) &&
+         (!(j->cfg_normalization > 0) || cJSON_AddNumberToObject(o, "cfg_normalization", j->cfg_normalization)) &&
+         (!j->frames || cJSON_AddNumberToObject(o, "frames", j->frames)) && add_rate(o, j) &&
          (!j->motion_score || cJSON_AddNumberToObject(o, "motion_score", j->motion_score)) &&
          (!j->bin || cJSON_AddTrueToObject(o, "bin")) &&
          (!j->cfg_truncation_given || cJSON_AddNumberToObject(o, "cfg_truncation", j->cfg_truncation));

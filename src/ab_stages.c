@@ -116,16 +116,17 @@ static Status read_all(AbStages *s, const char *folder, Error *e) {
 
 /* What a step has, every step has; what is written last is there. */
 static Status check_steps(const AbStages *s, const char *folder, Error *e) {
-    static const char *const KIND[] = {"velocity", "latents"};
+    enum { KINDS = 4 };
+    static const char *const KIND[KINDS] = {"velocity", "latents", "audio_velocity", "audio_latents"};
     int first = s->first < 0 ? INT_MAX : s->first, last = -1;
-    bool has[2] = {false, false};
+    bool has[KINDS] = {false};
     for (int i = 0; i < s->count; i++)
         if (s->stage[i].step >= 0) {
             if (s->stage[i].step > last) last = s->stage[i].step;
-            for (int k = 0; k < 2; k++) has[k] |= !strncmp(s->stage[i].name, KIND[k], strlen(KIND[k]));
+            for (int k = 0; k < KINDS; k++) has[k] |= !strncmp(s->stage[i].name, KIND[k], strlen(KIND[k]));
         }
     for (int step = first; step <= last; step++)
-        for (int k = 0; k < 2; k++) {
+        for (int k = 0; k < KINDS; k++) {
             char name[32];
             snprintf(name, sizeof name, "%s_%03d", KIND[k], step);
             if (has[k] && !ab_stages_find(s, name))

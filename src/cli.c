@@ -381,8 +381,9 @@ static Status read_all(Reader *r, Error *e) {
 Status cli_parse(int argc, char *const *argv, Cli *cli, Error *e) {
     *cli = (Cli){
         .count = 1, .shards = 1, .runs = 5, .warmup = -1, .guidance = -1, .cfg_scale = -1, .guidance_scale = -1,
-        .cfg_normalization = -1, .cfg_truncation = -1, .strength = -1, .seconds = -1, .crf = -1, .min_psnr = -1,
+        .cfg_normalization = -1, .cfg_truncation = -1, .strength = -1, .seconds = -1, .crf = -1, .image_crf = -1, .min_psnr = -1,
         .min_ssim = -1, .min_snr = -1, .max_abs = -1};
+    for (int k = 0; k < GUIDE_KINDS; k++) cli->guide[k] = -1;
     bool named = argc > 1 && find_command(argv[1], &cli->command);
     if (argc < 2) return fail(e, ERR_USAGE, "no arguments; see ditto --help");
     if (!named && !strcmp(argv[1], "help")) {

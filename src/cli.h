@@ -47,6 +47,7 @@ typedef struct Cli {
     const char *model, *prompt, *negative_prompt, *output, *dump, *report, *image;
     int width, height, steps, max_sequence_length; /* 0: the model's default */
     int count;                                     /* 1 .. 100000 */
+    int upscale;                                   /* 0: not */
     int frames;                                    /* 0: the model's default */
     double seconds;                                /* < 0: not given */
     Rate fps;                                      /* num 0: the model's default */
@@ -57,6 +58,9 @@ typedef struct Cli {
     double strength;                               /* < 0: not given */
     double guidance, cfg_scale, guidance_scale;    /* < 0: not given */
     double cfg_normalization, cfg_truncation;      /* < 0: not given */
+    int image_crf;                                 /* -1: the model's default */
+    double guide[GUIDE_KINDS];                     /* < 0: not given */
+    const char *stg_blocks;                        /* NULL: not given */
     const char *device;                            /* NULL: chosen */
     DType dtype, vae_dtype;                        /* DTYPE_NONE: chosen */
     int motion_score;                              /* 0: none */

@@ -1,6 +1,7 @@
 /* decode.c - see decode.h. */
 #include "decode.h"
 
+#include "core/file.h"
 #include "core/json.h"
 #include "core/safetensors.h"
 #include "generate.h"
@@ -90,10 +91,24 @@ static void on_step(void *user, const char *phase, int done, int total) {
     progress_step(&d->line, phase, done, total);
 }
 
+/* Where the sound's latents are: in the same file, or, of a --dump, in one beside it. */
+static const char *sound_file(const char *path, char *beside, size_t size) {
+    Safetensors file;
+    if (safetensors_open(path, &file, NULL) != OK) return path;
+    bool both = safetensors_find(&file, "audio_latents") != NULL;
+    safetensors_close(&file);
+    const char *slash = strrchr(path, '/');
+    int folder = slash ? (int)(slash - path) + 1 : 0;
+    int n = snprintf(beside, size, "%.*saudio_latents.safetensors", folder, path);
+    return both || n < 0 || (size_t)n >= size || !file_exists(beside) ? path : beside;
+}
+
 static Status make(Decode *d, const OutputOptions *o, Error *e) {
-    const Inject latents = {"latents", d->cli->args[0]};
+    char beside[4096];
+    const Inject latents[] = {{"latents", d->cli->args[0]},
+                              {"audio_latents", sound_file(d->cli->args[0], beside, sizeof beside)}};
     Job job = d->job, said = told(d);
-    job.inject = &latents, job.inject_count = 1;
+    job.inject = latents, job.inject_count = pipeline_makes_sound(d->pipeline) ? 2 : 1;
     Profile profile;
     char profile_line[PROFILE_TEXT];
     TRY(pipeline_profile(d->pipeline, &profile, e));

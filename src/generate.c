@@ -38,7 +38,7 @@ typedef struct Run {
 } Run;
 
 Job generate_job(const Cli *cli) {
-    return (Job){
+    Job job = {
         .prompt = cli->prompt,
         .negative_prompt = cli->negative_prompt,
         .width = cli->width,
@@ -47,7 +47,9 @@ Job generate_job(const Cli *cli) {
         .seconds = cli->seconds < 0 ? 0 : cli->seconds,
         .fps = cli->fps,
         .steps = cli->steps,
+        .upscale = cli->upscale,
         .image = cli->image,
+        .image_crf = cli->image_crf,
         .strength = cli->strength < 0 ? 0 : cli->strength,
         .strength_given = cli->strength >= 0,
         .guidance = cli->guidance,
@@ -57,6 +59,7 @@ Job generate_job(const Cli *cli) {
         .cfg_normalization = cli->cfg_normalization < 0 ? 0 : cli->cfg_normalization,
         .cfg_truncation = cli->cfg_truncation,
         .cfg_truncation_given = cli->cfg_truncation >= 0,
+        .stg_blocks = cli->stg_blocks,
         .guidance_scale = cli->guidance_scale < 0 ? 0 : cli->guidance_scale,
         .guidance_scale_given = cli->guidance_scale >= 0,
         .max_sequence_length = cli->max_sequence_length,
@@ -71,6 +74,9 @@ Job generate_job(const Cli *cli) {
         .inject = cli->inject,
         .inject_count = cli->inject_count,
     };
+    for (int k = 0; k < GUIDE_KINDS; k++)
+        if ((job.guide_given[k] = cli->guide[k] >= 0)) job.guide[k] = cli->guide[k];
+    return job;
 }
 
 PipelineOptions generate_pipeline(const Cli *cli) {

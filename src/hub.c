@@ -197,7 +197,7 @@ static bool cached_repository(const char *folder, char *out, size_t size) {
     return found;
 }
 
-typedef enum Kind { FLUX, ZIMAGE, SANA_VIDEO } Kind;
+typedef enum Kind { FLUX, ZIMAGE, SANA_VIDEO, LTX2 } Kind;
 
 /* By the index. A folder whose index cannot be read is taken for FLUX's. */
 static Kind kind_of(const char *folder) {
@@ -207,7 +207,11 @@ static Kind kind_of(const char *folder) {
     const char *name = NULL;
     bool known = path && json_read(path, &index, &ignored) == OK &&
                  json_string(index, "_class_name", &name, path, &ignored) == OK && name;
-    Kind kind = known && !strncmp(name, "ZImage", 6) ? ZIMAGE : known && !strncmp(name, "SanaVideo", 9) ? SANA_VIDEO : FLUX;
+    static const struct { const char *prefix; Kind kind; } NAMES[] = {
+        {"ZImage", ZIMAGE}, {"SanaVideo", SANA_VIDEO}, {"LTX2", LTX2}};
+    Kind kind = FLUX;
+    for (size_t i = 0; known && i < sizeof NAMES / sizeof *NAMES; i++)
+        if (!strncmp(name, NAMES[i].prefix, strlen(NAMES[i].prefix))) kind = NAMES[i].kind;
     json_free(index);
     free(path);
     return kind;
@@ -215,6 +219,7 @@ static Kind kind_of(const char *folder) {
 
 /* The base model that a plain folder looks like: by guidance embedding, else by its name. */
 static const char *base_repository(const char *folder, Kind kind) {
+    if (kind == LTX2) return "Lightricks/LTX-2";
     if (kind == SANA_VIDEO) return "Efficient-Large-Model/SANA-Video_2B_480p_diffusers";
     if (kind == ZIMAGE) return strstr(folder, "Turbo") ? "Tongyi-MAI/Z-Image-Turbo" : "Tongyi-MAI/Z-Image";
     char *path = file_join(folder, "transformer/config.json");
@@ -230,16 +235,19 @@ static const char *base_repository(const char *folder, Kind kind) {
 
 Status hub_complete(const char *folder, Error *e) {
     static const char *const PARTS[] = {
-        "scheduler", "text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2", "transformer", "vae"};
+        "scheduler", "text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2", "transformer", "vae",
+        "connectors", "audio_vae", "vocoder"};
+    enum { COMMON = 7, ALL = 10 };
     Missing m = {0};
     Kind kind = kind_of(folder);
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < (kind == LTX2 ? ALL : COMMON); i++)
         if (kind == FLUX || !strstr(PARTS[i], "_2")) /* the others have one text encoder */
             TRY(need_part(folder, PARTS[i], &m, e));
     if (!m.count) return OK;
     char repository[300], line[1200], include[64] = "[mstv]*", more[40] = "";
     bool cached = cached_repository(folder, repository, sizeof repository);
     if (!cached) snprintf(repository, sizeof repository, "%s", base_repository(folder, kind));
+    if (kind == LTX2) snprintf(include, sizeof include, "[acmstv]*"); /* not the single files beside them */
     if (!m.several) snprintf(include, sizeof include, "%s/*", m.part);
     if (m.count > 3) snprintf(more, sizeof more, " and %d more", m.count - 3);
     return fail(e, ERR_MODEL, "%s: missing %s%s; fetch%s with: %s", folder, m.names, more,

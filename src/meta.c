@@ -5,6 +5,7 @@
 
 #include "cli.h"
 #include "core/file.h"
+#include "guiding.h"
 #include "media/av_read.h"
 #include "media/av_texts.h"
 #include "media/png.h"
@@ -145,6 +146,7 @@ char *meta_json(const Meta *m, const char *path, const Media *media) {
          (!j->cfg_truncation_given || cJSON_AddNumberToObject(o, "cfg_truncation", j->cfg_truncation));
     ok = ok && (!j->motion_score || cJSON_AddNumberToObject(o, "motion_score", j->motion_score)) &&
          (!j->bin || cJSON_AddTrueToObject(o, "bin"));
+    ok = ok && guiding_add(o, j);
     ok = ok && cJSON_AddNumberToObject(o, "cfg_scale", j->cfg_scale) &&
          cJSON_AddNumberToObject(o, "max_sequence_length", j->max_sequence_length);
     ok = ok && add_text(o, "device", m->device) && add_text(o, "dtype", m->dtype == F32 ? "f32" : "bf16") &&

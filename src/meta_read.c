@@ -4,6 +4,7 @@
 #include "meta_read.h"
 
 #include "core/safetensors.h"
+#include "guiding.h"
 #include "media/av_read.h"
 #include "media/av_texts.h"
 
@@ -64,7 +65,9 @@ static Status check_keys(const MetaRecord *r, Error *e) {
     static const char *const KNOWN[] = {
         "ditto", "model", "model_path", "prompt", "negative_prompt", "seed", "rng", "width", "height", "steps", "image",
         "frames", "fps", "frame", "codec", "crf", "sound", "image_sha256", "strength", "steps_run", "guidance", "cfg_normalization",
-        "cfg_truncation", "cfg_scale", "motion_score", "bin",
+        "cfg_truncation", "cfg_scale", "motion_score", "bin", "stg_blocks", "stg_scale", "modality_scale", "guidance_rescale",
+        "audio_cfg_scale", "audio_stg_scale", "audio_modality_scale", "audio_guidance_rescale", "upscale",
+        "image_frame", "image_crf",
         "max_sequence_length", "device", "dtype", "vae_dtype", "profile", "build", "quality", "families"};
     /* clang-format on */
     for (const Json *j = r->json->child; j; j = j->next) {
@@ -187,6 +190,7 @@ Status meta_read_job(MetaRecord *r, const char *image, Error *e) {
     TRY(read_real(r, "cfg_scale", &j->cfg_scale, &j->cfg_scale_given, e));
     TRY(read_real(r, "cfg_normalization", &j->cfg_normalization, &given, e));
     TRY(read_real(r, "cfg_truncation", &j->cfg_truncation, &j->cfg_truncation_given, e));
+    TRY(guiding_read(r->json, r->path, j, e));
     if (json_get(r->json, "motion_score")) TRY(read_int(r, "motion_score", &j->motion_score, e));
     TRY(json_bool(r->json, "bin", &j->bin, r->path, e));
     TRY(read_image(r, image, e));

@@ -6,7 +6,7 @@
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 
-static const ModelOps *const MODELS[] = {&MODEL_FLUX, &MODEL_ZIMAGE, &MODEL_SANA_VIDEO};
+static const ModelOps *const MODELS[] = {&MODEL_FLUX, &MODEL_ZIMAGE, &MODEL_SANA_VIDEO, &MODEL_LTX2};
 
 Status model_find(const char *folder, const Json *index, const ModelOps **out, Error *e) {
     const char *class_name = NULL;
@@ -100,6 +100,19 @@ Status model_mount(Model *m, const FamilySet *set, bool decoding, const Exec *de
 void model_unmount(Model *m, bool decoding) {
     for (int i = 0; i < m->parts; i++)
         if (m->part[i].decodes == decoding) fusion_unmount_all(&m->part[i].fusion);
+}
+
+int model_rounds(const Model *m, const Job *job) { return m->ops->rounds ? m->ops->rounds(m, job) : 1; }
+
+void model_round(const Model *m, const Run *run, int k, Job *job, Run *out) {
+    static const char *const PREFIX[MODEL_MAX_ROUNDS] = {"", "stage2_"};
+    *job = *run->job;
+    *out = *run;
+    if (m->ops->round) m->ops->round(m, run->job, k, job);
+    out->job = job;
+    out->schedule = run->schedule ? run->schedule + k : NULL;
+    out->prefix = PREFIX[k];
+    out->cfg = run->cfg && job->cfg;
 }
 
 void model_decoded(const Exec *x, const Run *run, int done, int total) {

@@ -18,7 +18,7 @@
 #include "sched_dpm.h"
 #include "stages.h"
 
-enum { MODEL_MAX_PARTS = 8, MODEL_MAX_ENCODERS = 2 };
+enum { MODEL_MAX_PARTS = 8, MODEL_MAX_ENCODERS = 2, MODEL_MAX_ROUNDS = 2 };
 
 /* A component with weights of its own: "text_encoder", "transformer", "vae". */
 typedef struct Part {
@@ -29,6 +29,7 @@ typedef struct Part {
     DType dtype;                /* compute dtype */
     bool repeats;               /* its blocks run once a step, not once a job */
     bool decodes;               /* runs in decode only: its families are mounted around that */
+    bool upscales;              /* runs for jobs with upscale only: as encodes_image */
     bool encodes_image;         /* runs for jobs that begin from an image only: till then its files are not looked at */
     struct Residency *residency; /* its weights on the device; the pipeline's */
     Ops ops;
@@ -64,11 +65,17 @@ void model_tokens_free(Tokens *t);
 /* Values that change between steps, F32 [1] each unless said, in one device buffer. */
 typedef struct StepParams {
     Tensor all; /* F32 [STEP_PARAMS] */
-    Tensor t, guidance, dt, cfg_scale;
+    Tensor t, guidance, dt, cfg_scale, sigma;
+    Tensor times; /* F32 [STEP_TIMES_MOST], for models whose tokens have times of their own */
     Tensor dpm; /* F32 [DPM_COEFFICIENTS], for models whose schedule is a DPM-Solver's */
     int step; /* on the host: which kind of step runs (a truncated guidance), never a value of it */
 } StepParams;
-enum { STEP_T, STEP_GUIDANCE, STEP_DT, STEP_CFG_SCALE, STEP_DPM, STEP_PARAMS = STEP_DPM + DPM_COEFFICIENTS };
+enum { STEP_TIMES_MOST = 8 };
+enum {
+    STEP_T, STEP_GUIDANCE, STEP_DT, STEP_CFG_SCALE, STEP_SIGMA, STEP_TIMES,
+    STEP_DPM = STEP_TIMES + STEP_TIMES_MOST,
+    STEP_PARAMS = STEP_DPM + DPM_COEFFICIENTS
+};
 
 /* What the job's quality wants mounted: bit i is families[i]. */
 typedef struct FamilySet {
@@ -89,12 +96,14 @@ static inline uint32_t model_bounded(const FamilySet *set) {
 typedef struct Run {
     const Job *job;
     const Tokens *tokens; /* [2] */
-    const Schedule *schedule;
+    const Schedule *schedule;  /* the round's; of the whole job [rounds] */
+    const char *prefix;        /* of this round's stages: "", "stage2_" */
     const char *const *text; /* [2]: the prompt, the negative prompt or NULL */
     Stages *stages;
     Memo *memo;                /* NULL: nothing is remembered */
     bool cfg;
-    const uint8_t *image;      /* RGB [height][width][3] to begin from; NULL: from noise alone */
+    const uint8_t *image;      /* RGB [image_height][image_width][3] to begin from; NULL: from noise alone */
+    int image_width, image_height; /* the job's, but of models whose image_conditions */
     const FamilySet *families; /* NULL: what is mounted stays */
     const Exec *device_exec;   /* for probes; not dry */
     struct Graphs *graphs;     /* of the steps (graph.h); NULL: every step runs call by call */
@@ -106,9 +115,11 @@ struct ModelOps {
     const char *pipeline_class; /* of model_index.json */
     const char *scheduler_class;
     const char *cfg_formula, *cfg_off; /* for --dry-run: guidance as the model means it, and when it is off */
+    bool guides;                       /* knows Job.guide and stg_blocks; resolve() fills them in */
     bool takes_image;                  /* jobs may begin from an image */
     bool own_vae_dtype;                /* its autoencoder may run in another dtype than the rest (Part.dtype) */
     bool bins;                         /* takes Job.bin and Job.layout */
+    bool image_conditions;             /* at any frame of a clip, as condition.h says: all steps run, run->image is as read */
     bool image_is_frame;               /* which is then the first frame: all steps run, no strength */
     /* Decodes that need less memory, Run.thrift 1 to thrifts, each less than the one before; the plan takes the first that
      * fits. 0: there are none. */
@@ -127,6 +138,11 @@ struct ModelOps {
     /* The negative prompt, where it is written otherwise. NULL: as tokenize. */
     Status (*tokenize_negative)(const Model *m, const char *text, const Job *job, Tokens *out, Error *e);
     Status (*schedule)(const Model *m, const Job *job, Schedule *out, Error *e);
+    /* A job may run in several rounds, the next one beginning from what the one before left: how many, each one's job (its sizes,
+     * steps and guidance), and a later round's latents. Texts are encoded in the first. NULL: one round, the job itself. */
+    int (*rounds)(const Model *m, const Job *job);
+    void (*round)(const Model *m, const Job *job, int k, Job *out);
+    Status (*again)(Model *m, Exec *x, const Run *run, const Job *before_job, Tensor before, Tensor *latents);
     /* Text encoders and all that a prompt and a size fix; results stay in the work arena for the job. */
     Status (*encode)(Model *m, Exec *x, const Run *run);
     /* Text encoders alone: what encode() will ask the memo for is then there. Takes no more of the arenas than encode(). rows:
@@ -135,6 +151,8 @@ struct ModelOps {
     /* Draws the noise, or noises run->image; latents stay in the work arena. latent_shape: as stage files show them, with the
      * same elements in the same order. Without run->image it runs without encode() too, for latents that come from a file. */
     Status (*noise)(Model *m, Exec *x, const Run *run, Tensor *latents, int *rank, int64_t latent_shape[5]);
+    /* How the latents that noise() made divide into streams. NULL: they are one, of noise()'s shape. */
+    void (*streams)(const Model *m, const Run *run, Streams *out);
     /* Before a step's velocity, and never part of a captured one: prepares what differs from step to step beside params.
      * NULL: nothing does. */
     Status (*begin)(Model *m, Exec *x, const Run *run, int step);
@@ -144,11 +162,20 @@ struct ModelOps {
      * replayed must not touch the host. */
     Status (*velocity)(Model *m, Exec *x, const Run *run, const StepParams *p, Tensor latents, Tensor velocity);
     Status (*advance)(Model *m, Exec *x, const StepParams *p, Tensor latents, Tensor velocity);
+    /* After the last step: what is decoded of the latents, in their place; streams() is asked again. NULL: all. */
+    Status (*finish)(Model *m, Exec *x, const Run *run, Tensor *latents);
     /* rgb U8 [height, width, 3]; of a model with clips [frames, height, width, 3]. */
     Status (*decode)(Model *m, Exec *x, const Run *run, Tensor latents, Tensor rgb);
+    /* After decode(), of the same latents: *wave F32 [samples, channels] in the work arena, *rate of them a second. NULL: the
+     * model's clips are silent. */
+    Status (*sound)(Model *m, Exec *x, const Run *run, Tensor latents, Tensor *wave, int *rate);
 };
 
-extern const ModelOps MODEL_FLUX, MODEL_ZIMAGE, MODEL_SANA_VIDEO;
+extern const ModelOps MODEL_FLUX, MODEL_ZIMAGE, MODEL_SANA_VIDEO, MODEL_LTX2;
+
+int model_rounds(const Model *m, const Job *job);
+/* The k-th round's job, and its run: r's with what is the round's own. */
+void model_round(const Model *m, const struct Run *run, int k, Job *job, Run *out);
 
 /* For --progress of a long decode: done of total chunks are decoded. 0 and total are said by the job itself. */
 void model_decoded(const Exec *x, const Run *run, int done, int total);

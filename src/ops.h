@@ -16,6 +16,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/frames.h"
 #include "kernels/head_gate.h"
+#include "kernels/guide.h"
 #include "kernels/linear.h"
 #include "kernels/linear_attention.h"
 #include "kernels/move.h"
@@ -58,6 +59,8 @@ extern "C" {
     X(cfg_extrapolate, CfgCombine, 1, 3, 0, 0, EXACT)                                                    \
     X(norm_limit, NormLimit, 1, 2, 0, 1, BOUNDED)                                                        \
     X(negate, Negate, 1, 1, 0, 0, EXACT)                                                                 \
+    X(guide_x0, GuideX0, 2, 6, 0, 3, EXACT)                                                              \
+    X(velocity_x0, VelocityX0, 1, 6, 0, 2, BOUNDED)                                                      \
     X(euler_step, EulerStep, 1, 3, 0, 0, EXACT)                                                          \
     X(dpm_step, DpmStep, 2, 4, 0, 0, EXACT)                                                              \
     X(affine, Affine, 1, 1, 0, 2, EXACT)                                                                 \

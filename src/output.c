@@ -137,22 +137,19 @@ Status output_write(const Names *names, int k, const Meta *meta, const Media *me
 
 /* --- latents --- */
 
-static Status write_latents(OutputLatents *l, bool finished, DType dtype, int rank, const int64_t *shape,
-                            const void *values, Error *e) {
+static Status write_latents(OutputLatents *l, bool finished, DType dtype, const Streams *streams, const void *values, Error *e) {
     char *json = finished ? meta_json(l->meta, NULL, NULL) : NULL;
-    Status s = finished && !json
-                   ? fail(e, ERR_MEMORY, "%s: out of memory", l->path)
-                   : stages_write_record(l->path, "latents", json, dtype, rank, shape, values, l->overwrite, e);
+    Status s = finished && !json ? fail(e, ERR_MEMORY, "%s: out of memory", l->path)
+                                 : stages_write_latents(l->path, json, dtype, streams, values, l->overwrite, e);
     free(json);
     return s;
 }
 
-static Status see(void *user, const char *name, DType dtype, int rank, const int64_t *shape, const void *values,
-                  Error *e) {
+static Status see(void *user, DType dtype, const Streams *streams, const void *values, Error *e) {
     OutputLatents *l = user;
     Error why = {0};
-    (void)name, (void)e;
-    l->written = write_latents(l, true, dtype, rank, shape, values, &why) == OK;
+    (void)e;
+    l->written = write_latents(l, true, dtype, streams, values, &why) == OK;
     snprintf(l->why, sizeof l->why, "%.399s", why.text);
     return OK;
 }
@@ -172,8 +169,7 @@ char *output_latents_close(OutputLatents *l, const Media *media, Error *e) {
     bool finished = l->written;
     if (e && !l->written && media->latents) {
         finished = media->latents_finished;
-        if (write_latents(l, finished, media->latents_dtype, media->latents_rank, media->latents_shape, media->latents,
-                          &why) != OK)
+        if (write_latents(l, finished, media->latents_dtype, &media->latents_streams, media->latents, &why) != OK)
             append(e, "latents not kept: ", why.text, "");
         else if (!finished) append(e, "the last good latents are in ", l->path, "");
     }

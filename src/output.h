@@ -40,7 +40,7 @@ typedef struct OutputLatents {
     bool overwrite;
     bool written;
     char why[400];    /* not written, and why; "": no fault */
-    StageWatch watch; /* for Job.keep */
+    LatentsWatch watch; /* for Job.keep */
 } OutputLatents;
 
 /* For the file, or the frames, of that name. l stays where it is. ERR_MEMORY. */

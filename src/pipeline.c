@@ -6,16 +6,19 @@
 #include "pipeline.h"
 
 #include "clip.h"
+#include "condition.h"
 #include "core/clock.h"
 #include "core/device_cuda.h"
 #include "core/file.h"
 #include "gate.h"
 #include "graph.h"
+#include "guiding.h"
 #include "job.h"
 #include "kernels/cuda.h"
 #include "kernels/cuda_prepare.h"
 #include "kernels/tune_cuda.h"
 #include "kernels/unary.h"
+#include "media/av_recode.h"
 #include "media/image.h"
 #include "media/resize.h"
 #include "plan.h"
@@ -201,6 +204,7 @@ Sound pipeline_sound(const Pipeline *p) {
     if (p->model->ops->hears) p->model->ops->hears(p->model, &s.rate, &s.channels);
     return s;
 }
+bool pipeline_makes_sound(const Pipeline *p) { return p->model->ops->sound != NULL; }
 const char *pipeline_device(const Pipeline *p) { return p->device->name; }
 DType pipeline_dtype(const Pipeline *p) { return p->model->dtype; }
 DType pipeline_vae_dtype(const Pipeline *p) {
@@ -223,11 +227,16 @@ static Status resolve_image(const Pipeline *p, Job *job, Error *e) {
         return fail(e, ERR_USAGE, "--image: %s makes pictures from text alone", p->model->ops->pipeline_class);
     if (p->model->ops->image_is_frame && job->strength_given)
         return fail(e, ERR_USAGE, "--strength: %s takes an image as the first frame; all steps run", p->title);
-    if (p->model->ops->image_is_frame) job->strength = 1;
+    Condition c = {.strength = 1};
+    if (p->model->ops->image_conditions) {
+        TRY(condition_parse(job->image, &c, e));
+        if (c.framed) job->image_frame = c.frame;
+        if (!job->strength_given || c.firm) job->strength = c.strength;
+    } else if (p->model->ops->image_is_frame) job->strength = 1;
     else if (!job->strength_given) job->strength = 0.6; /* the default of diffusers' image-to-image pipelines */
     if (!(job->strength >= 0 && job->strength <= 1))
         return fail(e, ERR_USAGE, "--strength: %g is out of range, expected 0 to 1", job->strength);
-    if (image_probe(job->image, &image, job->image_sha256, e) != OK) return because(e, "--image");
+    if (image_probe(*c.path ? c.path : job->image, &image, job->image_sha256, e) != OK) return because(e, "--image");
     TRY(image_upright(&image, e));
     job->image_width = image.width, job->image_height = image.height;
     return OK;
@@ -252,6 +261,8 @@ Status pipeline_resolve(const Pipeline *p, Job *job, Error *e) {
     ClipRule clip;
     const ModelOps *ops = p->model->ops;
     if (ops->clip) ops->clip(p->model, &clip);
+    if (job->upscale && !ops->rounds) return fail(e, ERR_USAGE, "--upscale: %s has no second round", p->title);
+    if (!ops->guides) TRY(guiding_refuse(job, p->title, e));
     if (job->motion_score && !ops->clip)
         return fail(e, ERR_USAGE, "--motion-score: %s makes pictures, nothing moves", ops->pipeline_class);
     TRY(clip_resolve(ops->clip ? &clip : NULL, ops->pipeline_class, job, e));
@@ -260,7 +271,7 @@ Status pipeline_resolve(const Pipeline *p, Job *job, Error *e) {
     job->made_width = job->made_height = 0;
     TRY(ops->resolve(p->model, job, e));
     if (!job->made_width) job->made_width = job->width, job->made_height = job->height;
-    return job->image ? resolve_strength(job, e) : OK;
+    return job->image && !ops->image_conditions ? resolve_strength(job, e) : OK;
 }
 
 bool pipeline_mounted(const Pipeline *p, const char *part, const char *family) {
@@ -283,7 +294,7 @@ void media_free(Media *m) {
 
 typedef struct Prepared {
     Tokens tokens[2];
-    Schedule schedule;
+    Schedule schedule[MODEL_MAX_ROUNDS];
     const char *text[2];
     FamilySet set;
     uint8_t *image;
@@ -295,38 +306,59 @@ typedef struct Prepared {
 static void prepared_free(Prepared *r) {
     model_tokens_free(&r->tokens[0]);
     model_tokens_free(&r->tokens[1]);
-    sched_free(&r->schedule);
+    for (int k = 0; k < MODEL_MAX_ROUNDS; k++) sched_free(&r->schedule[k]);
     free(r->image);
 }
 
 /* The image that a job begins from, upright and in the job's size. */
-static Status prepare_image(const Job *job, Stages *stages, Prepared *r, Error *e) {
+static Status prepare_image(const ModelOps *ops, const Job *job, Stages *stages, Prepared *r, Error *e) {
     Image image;
+    Condition c = {0};
     if (!job->image) return OK;
-    if (image_read(job->image, &image, e) != OK) return because(e, "--image");
+    if (ops->image_conditions) TRY(condition_parse(job->image, &c, e));
+    if (image_read(*c.path ? c.path : job->image, &image, e) != OK) return because(e, "--image");
     Status s = image_upright(&image, e);
-    if (s == OK) s = resize_lanczos(image.rgb, image.width, image.height, job->made_width, job->made_height, &r->image, e);
+    r->run.image_width = job->made_width, r->run.image_height = job->made_height;
+    if (s == OK && ops->image_conditions) {
+        s = av_recode(&image, job->image_crf, e);
+        r->run.image_width = image.width, r->run.image_height = image.height;
+        r->image = image.rgb, image.rgb = NULL;
+    } else if (s == OK) s = resize_lanczos(image.rgb, image.width, image.height, job->made_width, job->made_height, &r->image, e);
     image_free(&image);
     TRY(s);
     r->run.image = r->image;
-    return stages_host(stages, "image", U8, 3, (int64_t[]){job->made_height, job->made_width, 3}, r->image, e);
+    return stages_host(stages, "image", U8, 3, (int64_t[]){r->run.image_height, r->run.image_width, 3}, r->image, e);
+}
+
+static Status prepare_schedules(const Model *m, const Job *job, Stages *stages, Prepared *r, Error *e) {
+    for (int k = 0; k < (job->decode_only ? 1 : model_rounds(m, job)); k++) {
+        Job own;
+        Run round;
+        char name[32];
+        model_round(m, &r->run, k, &own, &round);
+        TRY(m->ops->schedule(m, &own, &r->schedule[k], e));
+        const Schedule *s = &r->schedule[k];
+        snprintf(name, sizeof name, "%ssigmas", round.prefix);
+        TRY(stages_host(stages, name, F32, 1, (int64_t[]){s->steps + 1}, s->sigmas, e));
+        snprintf(name, sizeof name, "%stimesteps", round.prefix);
+        TRY(stages_host(stages, name, F32, 1, (int64_t[]){s->steps}, s->timesteps, e));
+    }
+    return OK;
 }
 
 /* Everything of a job that needs no device: image, tokens and sigmas. */
 static Status prepare(Pipeline *p, const Job *job, Stages *stages, Prepared *r, Error *e) {
     const Model *m = p->model;
     *r = (Prepared){.text = {job->prompt, job->negative_prompt}};
-    r->run = (Run){.job = job, .tokens = r->tokens, .schedule = &r->schedule, .text = r->text, .stages = stages,
+    r->run = (Run){.job = job, .tokens = r->tokens, .schedule = r->schedule, .text = r->text, .stages = stages,
                    .memo = job->inject_count || job->fresh ? NULL : &p->memo, .cfg = job->cfg};
     r->set = (FamilySet){.families = p->families, .count = p->family_count};
     TRY(fusion_choose(p->families, p->family_count, job->quality == QUALITY_HIGH, job->families, &r->set.wanted, e));
     r->device_exec = (Exec){.device = p->cuda ? p->device : &p->host, .error = &r->probe_error, .unary = &p->unary,
                             .cuda = p->cuda, .dtype = m->dtype, .first = &p->gate.base};
     r->run.families = &r->set, r->run.device_exec = &r->device_exec, r->run.graphs = &p->graphs;
-    TRY(prepare_image(job, stages, r, e));
-    TRY(m->ops->schedule(m, job, &r->schedule, e));
-    TRY(stages_host(stages, "sigmas", F32, 1, (int64_t[]){job->steps + 1}, r->schedule.sigmas, e));
-    TRY(stages_host(stages, "timesteps", F32, 1, (int64_t[]){job->steps}, r->schedule.timesteps, e));
+    TRY(prepare_image(m->ops, job, stages, r, e));
+    TRY(prepare_schedules(m, job, stages, r, e));
     for (int i = 0; i < (job->decode_only ? 0 : r->run.cfg ? 2 : 1); i++) {
         bool apart = i && m->ops->tokenize_negative;
         TRY((apart ? m->ops->tokenize_negative : m->ops->tokenize)(m, r->text[i], job, &r->tokens[i], e));
@@ -380,13 +412,16 @@ static void close_job(Pipeline *p, Media *out) {
 
 /* --- the plan --- */
 
-/* Every part's rows matched with its files; names every missing, mis-shaped and surplus tensor of a part at once. An image
- * encoder, the last part, waits for the first job with an image: a folder may lack it. */
-static Status add_parts(Pipeline *p, bool image, Error *e) {
+/* Every part's rows matched with its files; names every missing, mis-shaped and surplus tensor of a part at once. The last
+ * parts wait for the first job that needs them, or one behind them: a folder may lack them. */
+static Status add_parts(Pipeline *p, const Job *job, Error *e) {
     Model *m = p->model;
-    for (int i = p->pool.parts; i < m->parts; i++) {
+    int end = m->parts;
+    while (end > p->pool.parts &&
+           ((m->part[end - 1].encodes_image && !job->image) || (m->part[end - 1].upscales && !job->upscale)))
+        end--;
+    for (int i = p->pool.parts; i < end; i++) {
         Part *part = &m->part[i];
-        if (part->encodes_image && !image) return OK;
         TRY(residency_add(&p->pool, part->name, part->files, &part->bind, part->ignore, part->dtype, part->repeats,
                           &part->residency, e)); /* errors name the folder */
     }
@@ -394,7 +429,7 @@ static Status add_parts(Pipeline *p, bool image, Error *e) {
 }
 
 static Status make_plan(Pipeline *p, const Prepared *r, Plan *plan, Error *e) {
-    TRY(add_parts(p, r->run.image != NULL, e));
+    TRY(add_parts(p, r->run.job, e));
     if (!p->cuda && !p->unary.table[0]) TRY(unary_open(&p->unary, e)); /* probes look things up */
     TRY(open_verdicts(p, e));
     return plan_make(p->model, &p->pool, &r->run, p->vram, p->room, p->interrupted, plan, e);
@@ -484,6 +519,7 @@ Status pipeline_describe(Pipeline *p, const Job *job, FILE *out, Error *e) {
                 job->guidance_given ? "" : job->guidance > 0 ? ", default" : ", none in this model");
         fprintf(out, "cfg scale      %g, %s%s\n", job->cfg_scale, r.run.cfg ? "two passes: " : "",
                 r.run.cfg ? m->ops->cfg_formula : m->ops->cfg_off);
+        guiding_describe(job, out);
         for (int i = 0; i < (r.run.cfg ? 2 : 1); i++)
             for (int k = 0; k < r.tokens[i].rows; k++) {
                 const TokenRow *row = &r.tokens[i].row[k];
@@ -493,7 +529,7 @@ Status pipeline_describe(Pipeline *p, const Job *job, FILE *out, Error *e) {
                 fputc('\n', out);
             }
         fprintf(out, "sigmas        ");
-        for (int i = 0; i <= job->steps; i++) fprintf(out, " %.9g", (double)r.schedule.sigmas[i]);
+        for (int i = 0; i <= job->steps; i++) fprintf(out, " %.9g", (double)r.schedule[0].sigmas[i]);
         fputc('\n', out);
         fprintf(out, "quality        %s\n", job->quality == QUALITY_HIGH ? "high" : "lossless");
         uses_explain(m, out);
@@ -546,6 +582,7 @@ static Status write_meta(Pipeline *p, const Job *job, Stages *stages, Error *e) 
     }
     cJSON_AddNumberToObject(j, "guidance", job->guidance);
     cJSON_AddNumberToObject(j, "cfg_scale", job->cfg_scale);
+    guiding_add(j, job);
     if (job->cfg_normalization > 0) cJSON_AddNumberToObject(j, "cfg_normalization", job->cfg_normalization);
     if (job->cfg_truncation_given) cJSON_AddNumberToObject(j, "cfg_truncation", job->cfg_truncation);
     cJSON_AddNumberToObject(j, "max_sequence_length", job->max_sequence_length);

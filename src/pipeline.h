@@ -48,6 +48,37 @@ typedef struct StageWatch {
     void *user;
 } StageWatch;
 
+/* How latents, one contiguous tensor, are made of what stage files show: a clip's alone, or its sound's behind them. */
+enum { STREAMS_MOST = 2 };
+typedef struct Stream {
+    const char *prefix;   /* of the stages' names: "" or "audio_" */
+    int64_t first, count; /* elements */
+    int rank;
+    int64_t shape[TENSOR_MAX_RANK]; /* of the stage file, with the same elements in the same order */
+} Stream;
+typedef struct Streams {
+    int count;
+    Stream stream[STREAMS_MOST];
+} Streams;
+
+/* Sees finished latents on the host; values as StageWatch's. */
+typedef struct LatentsWatch {
+    Status (*see)(void *user, DType dtype, const Streams *streams, const void *values, Error *e);
+    void *user;
+} LatentsWatch;
+
+/* Guidance beside cfg_scale, and the sound's own (guiding.h). */
+typedef enum GuideKind {
+    GUIDE_STG,      /* away from a pass with perturbed self attention */
+    GUIDE_MODALITY, /* away from a pass whose streams do not see each other */
+    GUIDE_RESCALE,  /* how far the guided prediction's deviation is set back to the unguided one's, 0 to 1 */
+    GUIDE_AUDIO_CFG,
+    GUIDE_AUDIO_STG,
+    GUIDE_AUDIO_MODALITY,
+    GUIDE_AUDIO_RESCALE,
+    GUIDE_KINDS
+} GuideKind;
+
 /* What to make. Zero-initialised fields take the model's default. */
 typedef struct Job {
     const char *prompt;          /* UTF-8; "" allowed */
@@ -57,7 +88,10 @@ typedef struct Job {
     double seconds;              /* instead of frames: the nearest number of them that the model makes; 0: not given */
     Rate fps;                    /* num 0: the model's default; where it makes pictures it stays so */
     int steps;                   /* 0: default */
-    const char *image;           /* PNG or JPEG to begin from; NULL: noise alone */
+    int upscale;                 /* 2: drawn at half the size first (LTX-2); 0: not */
+    const char *image;           /* PNG or JPEG to begin from, or a condition (condition.h); NULL: noise alone */
+    int image_frame;             /* by pipeline_resolve: FRAME */
+    int image_crf;               /* of the H.264 that a condition passes through; 0: it does not; < 0: the model's default */
     double strength;             /* share of the steps that run on the image, 0 to 1; default 0.6 */
     bool strength_given;
     int image_width, image_height; /* by pipeline_resolve: upright, before it is resized */
@@ -71,6 +105,9 @@ typedef struct Job {
     double cfg_normalization;    /* most growth of the guided prediction's norm; 0: off. Z-Image */
     double cfg_truncation;       /* time after which guidance ends, 0 (noise) to 1. Z-Image; default 1: never */
     bool cfg_truncation_given;
+    double guide[GUIDE_KINDS];   /* LTX-2; not given: the model's default */
+    bool guide_given[GUIDE_KINDS];
+    const char *stg_blocks;      /* "28": whose self attention is perturbed; NULL: the model's default, or it has no such pass */
     double guidance_scale;       /* diffusers' spelling: what the model's pipeline means by it */
     bool guidance_scale_given;
     int max_sequence_length;     /* 0: default (FLUX: 512) */
@@ -87,8 +124,8 @@ typedef struct Job {
     int inject_count;
     const StageWatch *watch;     /* NULL: nobody */
     bool fresh;                  /* uses nothing that earlier jobs left, and leaves nothing: text embeddings */
-    const StageWatch *keep;      /* sees the stage "latents" alone, before it is decoded; NULL: nobody */
-    bool decode_only;            /* the stage "latents" is injected: neither text encoders nor steps run. No image then */
+    const LatentsWatch *keep;    /* sees the latents before they are decoded; NULL: nobody */
+    bool decode_only;            /* "latents" (and "audio_latents") are injected: no text encoder, no step runs. No image then */
 } Job;
 
 typedef struct Progress {
@@ -125,12 +162,11 @@ typedef struct Media {
     char warning[400];     /* a family that failed its first check in this job; "": none */
     char note[700];        /* one line that is worth saying once: a file of verdicts that is not used; "": none */
     char no_replay[400];   /* steps could not be captured in this job, and why; "": none */
-    /* The last finite latents when decoding or a step failed with ERR_NAN, malloc'd; else NULL. Shape as stage files have it. */
+    /* The last finite latents when decoding or a step failed with ERR_NAN, malloc'd; else NULL. */
     void *latents;
     bool latents_finished; /* all steps have run: decoding failed */
     DType latents_dtype;
-    int latents_rank;
-    int64_t latents_shape[TENSOR_MAX_RANK];
+    Streams latents_streams;
 } Media;
 
 /* Opens configs, tokenizers and weight headers (maps files, reads no weights). ERR_MODEL names what is missing. */
@@ -166,6 +202,7 @@ Status pipeline_save_tuned(const Pipeline *p, Error *e);
 /* What there is to know of the model before a job. */
 bool pipeline_makes_clips(const Pipeline *p);
 Sound pipeline_sound(const Pipeline *p); /* of a clip: rate and channels alone; rate 0: silent */
+bool pipeline_makes_sound(const Pipeline *p); /* with them */
 
 /* Fills defaults into *job and refuses what the model cannot do (ERR_USAGE names option and values). */
 Status pipeline_resolve(const Pipeline *p, Job *job, Error *e);

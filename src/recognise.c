@@ -15,9 +15,11 @@
 #define USE_SCHNELL                                                                                          \
     "use the diffusers folder: hf download black-forest-labs/FLUX.1-schnell --include \"[mstv]*\""
 
+#define USE_LTX2 "use the diffusers folder: hf download Lightricks/LTX-2 --include \"[acmstv]*\""
+
 const char *recognise_supported(void) {
     return "FluxPipeline (FLUX.1-dev, FLUX.1-schnell and models tuned from them), ZImagePipeline (Z-Image, Z-Image-Turbo), "
-           "SanaVideoPipeline (SANA-Video 480p)";
+           "SanaVideoPipeline (SANA-Video 480p), LTX2Pipeline (LTX-2, LTX-2.3)";
 }
 
 /* What is supported, and the transformer of each. */
@@ -27,6 +29,7 @@ static const struct {
     {"FluxPipeline", "FluxTransformer2DModel"},
     {"ZImagePipeline", "ZImageTransformer2DModel"},
     {"SanaVideoPipeline", "SanaVideoTransformer3DModel"},
+    {"LTX2Pipeline", "LTX2VideoTransformer3DModel"},
 };
 
 static const char *transformer_of(const char *pipeline) {
@@ -58,6 +61,14 @@ static Status check_class(const char *name, const char *path, Error *e) {
         {"SanaVideo", "SANA-Video, another pipeline of it"},
         {"LongSanaVideo", "LongSANA, which streams"},
         {"Sana", "SANA, which makes pictures"},
+        {"LTX2ImageToVideo", "LTX-2 set up for image-to-video alone"},
+        {"LTX2Condition", "LTX-2 set up for conditions alone"},
+        {"LTX2ICLora", "LTX-2 with an IC-LoRA"},
+        {"LTX2InContext", "LTX-2 with an IC-LoRA"},
+        {"LTX2HDR", "LTX-2 with an HDR LoRA"},
+        {"LTX2LatentUpsample", "the upsampler of LTX-2, one part of it"},
+        {"LTX2", "LTX-2, another pipeline of it"},
+        {"LTX", "LTX-Video, another architecture without sound"},
         {"Chroma", "Chroma, another architecture derived from FLUX.1"},
     };
     for (size_t i = 0; i < sizeof CLASSES / sizeof *CLASSES; i++)
@@ -187,6 +198,12 @@ static Status tell(const Safetensors *s, const char *path, Error *e) {
     if (containing(s, "distilled_guidance_layer."))
         return fail(e, ERR_MODEL, "%s: Chroma%s, another architecture; supported: %s", path, storage(s),
                     recognise_supported());
+    if (containing(s, "audio_patchify_proj.") && containing(s, "keyframes_abs_pos_embedding"))
+        return fail(e, ERR_MODEL, "%s: LTX-2.5%s, which has another text encoder; supported: %s", path, storage(s),
+                    recognise_supported());
+    if (containing(s, "audio_patchify_proj."))
+        return fail(e, ERR_MODEL, "%s: single-file LTX-2%s in the original layout, which ditto does not read; " USE_LTX2, path,
+                    storage(s));
     if (containing(s, "double_blocks.0.img_attn.") || containing(s, "single_blocks.0.linear1."))
         return flux_single(s, path, e);
     if (containing(s, "noise_refiner.0.") && containing(s, "layers.0.adaLN_modulation.0."))

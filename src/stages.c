@@ -30,23 +30,31 @@ struct Stages {
 /* In the order of a run; those of each step stand between the two lists. */
 static const char *const BEFORE[] = {"image", "ids_1", "mask_1", "ids_2", "mask_2", "negative_ids_1", "negative_mask_1",
                                      "negative_ids_2", "negative_mask_2", "sigmas", "timesteps", "pooled",
-                                     "prompt_embeds", "negative_pooled", "negative_prompt_embeds", "image_noise",
-                                     "image_latents", "noise"};
-static const char *const STEP[] = {"velocity_", "latents_"};
-static const char *const AFTER[] = {"latents", "pixels", "audio"};
+                                     "prompt_embeds", "audio_prompt_embeds", "negative_pooled", "negative_prompt_embeds",
+                                     "negative_audio_prompt_embeds", "image_noise", "image_latents", "noise", "audio_noise"};
+static const char *const STEP[] = {"velocity_", "audio_velocity_", "latents_", "audio_latents_"};
+static const char *const AFTER[] = {"latents", "audio_latents", "pixels", "audio"};
 enum {
     BEFORE_COUNT = (int)(sizeof BEFORE / sizeof *BEFORE),
     STEP_COUNT = (int)(sizeof STEP / sizeof *STEP),
     AFTER_COUNT = (int)(sizeof AFTER / sizeof *AFTER),
 };
 
+/* A second round's stages come behind the first one's, before what is last. */
+static const char SECOND[] = "stage2_";
+enum { STEPS_MOST = 1000000, ROUND_MOST = BEFORE_COUNT + STEPS_MOST * STEP_COUNT };
+
 int stages_order(const char *name, int *step) {
-    enum { STEPS_MOST = 1000000 };
+    if (!strncmp(name, SECOND, sizeof SECOND - 1)) {
+        int inner = stages_order(name + sizeof SECOND - 1, step);
+        *step = -1; /* of the first round's numbers */
+        return inner < 0 || inner >= ROUND_MOST ? -1 : ROUND_MOST + inner;
+    }
     *step = -1;
     for (int i = 0; i < BEFORE_COUNT; i++)
         if (!strcmp(name, BEFORE[i])) return i;
     for (int i = 0; i < AFTER_COUNT; i++)
-        if (!strcmp(name, AFTER[i])) return BEFORE_COUNT + STEPS_MOST * STEP_COUNT + i;
+        if (!strcmp(name, AFTER[i])) return 2 * ROUND_MOST + i;
     for (int i = 0; i < STEP_COUNT; i++) {
         size_t n = strlen(STEP[i]), digits = strspn(name + (strncmp(name, STEP[i], n) ? strlen(name) : n), "0123456789");
         if (digits < 3 || digits > 6 || name[n + digits]) continue;
@@ -61,7 +69,7 @@ static Status open_one(Injected *in, Error *e) {
     if (stages_order(in->name, &step) < 0)
         return fail(e, ERR_USAGE, "--inject %s: no such stage; stages are ids_1, mask_1, ids_2, mask_2, pooled, "
                     "prompt_embeds, negative_..., noise, sigmas, timesteps, image, image_noise, image_latents, "
-                    "velocity_000, latents_000, latents, pixels",
+                    "velocity_000, latents_000, latents, pixels; of sound audio_..., of a second round stage2_...",
                     in->name);
     TRY(safetensors_open(in->path, &in->file, e));
     const SafetensorsEntry *entry = safetensors_find(&in->file, in->name);
@@ -165,25 +173,33 @@ static Status convert(Injected *in, DType dtype, int rank, const int64_t *shape,
 }
 
 /* {"__metadata__":{"ditto":"..."},"NAME":{...}}, cJSON's to free; NULL when out of memory. */
-static char *header_of(const char *name, const char *record, DType dtype, int rank, const int64_t *shape, size_t bytes) {
+static char *header_of(const char *name, const char *record, DType dtype, const Streams *streams) {
     cJSON *o = cJSON_CreateObject(), *meta = record ? cJSON_AddObjectToObject(o, "__metadata__") : NULL;
     bool ok = o && (!record || (meta && cJSON_AddStringToObject(meta, "ditto", record)));
-    cJSON *t = ok ? cJSON_AddObjectToObject(o, name) : NULL;
-    ok = t && cJSON_AddStringToObject(t, "dtype", dtype_name(dtype));
-    cJSON *extents = ok ? cJSON_AddArrayToObject(t, "shape") : NULL;
-    for (int d = 0; d < rank; d++) ok = ok && extents && cJSON_AddItemToArray(extents, cJSON_CreateNumber((double)shape[d]));
-    cJSON *offsets = ok ? cJSON_AddArrayToObject(t, "data_offsets") : NULL;
-    ok = ok && offsets && cJSON_AddItemToArray(offsets, cJSON_CreateNumber(0)) &&
-         cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)bytes));
+    for (int k = 0; ok && k < streams->count; k++) {
+        const Stream *s = &streams->stream[k];
+        char full[64];
+        snprintf(full, sizeof full, "%s%s", s->prefix, name);
+        cJSON *t = cJSON_AddObjectToObject(o, full);
+        ok = t && cJSON_AddStringToObject(t, "dtype", dtype_name(dtype));
+        cJSON *extents = ok ? cJSON_AddArrayToObject(t, "shape") : NULL;
+        for (int d = 0; d < s->rank; d++)
+            ok = ok && extents && cJSON_AddItemToArray(extents, cJSON_CreateNumber((double)s->shape[d]));
+        cJSON *offsets = ok ? cJSON_AddArrayToObject(t, "data_offsets") : NULL;
+        double size = (double)dtype_size(dtype), first = (double)s->first * size;
+        ok = ok && offsets && cJSON_AddItemToArray(offsets, cJSON_CreateNumber(first)) &&
+             cJSON_AddItemToArray(offsets, cJSON_CreateNumber(first + (double)s->count * size));
+    }
     char *text = ok ? cJSON_PrintUnformatted(o) : NULL;
     cJSON_Delete(o);
     return text;
 }
 
-Status stages_write_record(const char *path, const char *name, const char *record, DType dtype, int rank, const int64_t *shape,
-                           const void *values, bool overwrite, Error *e) {
-    size_t bytes = tensor_bytes(tensor_make(NULL, dtype, rank, shape));
-    char *header = header_of(name, record, dtype, rank, shape, bytes);
+static Status write_streams(const char *path, const char *name, const char *record, DType dtype, const Streams *streams,
+                            const void *values, bool overwrite, Error *e) {
+    size_t bytes = 0;
+    for (int k = 0; k < streams->count; k++) bytes += (size_t)streams->stream[k].count * dtype_size(dtype);
+    char *header = header_of(name, record, dtype, streams);
     size_t used = header ? strlen(header) : 0, n = (used + 7) / 8 * 8; /* the payload starts aligned */
     char *file = header ? malloc(8 + n + bytes) : NULL;
     if (file) {
@@ -199,9 +215,17 @@ Status stages_write_record(const char *path, const char *name, const char *recor
     return s;
 }
 
+Status stages_write_latents(const char *path, const char *record, DType dtype, const Streams *streams, const void *values,
+                            bool overwrite, Error *e) {
+    return write_streams(path, "latents", record, dtype, streams, values, overwrite, e);
+}
+
 Status stages_write_file(const char *path, const char *name, DType dtype, int rank, const int64_t *shape,
                          const void *values, bool overwrite, Error *e) {
-    return stages_write_record(path, name, NULL, dtype, rank, shape, values, overwrite, e);
+    Streams one = {.count = 1, .stream = {{.prefix = "", .rank = rank}}};
+    memcpy(one.stream[0].shape, shape, (size_t)rank * sizeof *shape);
+    one.stream[0].count = tensor_numel(tensor_make(NULL, dtype, rank, shape));
+    return write_streams(path, name, NULL, dtype, &one, values, overwrite, e);
 }
 
 Status stages_host(Stages *s, const char *name, DType dtype, int rank, const int64_t *shape, void *values, Error *e) {

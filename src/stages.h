@@ -2,7 +2,9 @@
  *
  * One file per stage, NAME.safetensors with one tensor NAME: ids_1, mask_1, ids_2, mask_2, pooled, prompt_embeds,
  * negative_pooled, negative_prompt_embeds, noise (unpacked), sigmas, timesteps, velocity_000.., latents_000.. (by the number
- * of the step), latents, pixels; of a run that begins from an image also image (as resized), image_noise, image_latents.
+ * of the step), latents, pixels; of clips with sound also audio_prompt_embeds, audio_noise, audio_velocity_000..,
+ * audio_latents_000.., audio_latents and audio, the wave; of a clip's second round the same from noise on as
+ * stage2_noise ..; of a run that begins from an image also image (as resized), image_noise, image_latents.
  * Shapes are diffusers', batch dimension included. Also remembers text embeddings between jobs.
  * Not a cache on disk. Easy to get wrong: an injected tensor may have any float dtype and is rounded to the stage's;
  * its element count must match, leading extents of 1 are ignored. */
@@ -39,8 +41,9 @@ Status stages_check_used(const Stages *s, Error *e);
 /* One tensor as a safetensors file. */
 Status stages_write_file(const char *path, const char *name, DType dtype, int rank, const int64_t *shape,
                          const void *values, bool overwrite, Error *e);
-/* The same with a text under "ditto" in the file's metadata; NULL: none. */
-Status stages_write_record(const char *path, const char *name, const char *record, DType dtype, int rank, const int64_t *shape,
-                           const void *values, bool overwrite, Error *e);
+/* Latents as a file that enters with --inject: "latents", and "audio_latents" where there is sound. record: a text under "ditto"
+ * in the file's metadata; NULL: none. */
+Status stages_write_latents(const char *path, const char *record, DType dtype, const Streams *streams, const void *values,
+                            bool overwrite, Error *e);
 
 #endif

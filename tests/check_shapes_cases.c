@@ -138,6 +138,23 @@ MAKE(norm_limit, NormLimit) {
     a->limit = 1;
 }
 
+MAKE(guide_x0, GuideX0) { /* rows, columns */
+    Tensor *slots[] = {&a->y, &a->c, &a->x, &a->cond, &a->neg, &a->perturbed, &a->isolated};
+    for (int i = 0; i < 7; i++) *slots[i] = shapes_new(m, F32, p[0], p[1]);
+    a->sigma = shapes_new(m, F32, 1);
+    a->cfg = 2, a->stg = 1, a->modality = 2;
+}
+
+MAKE(velocity_x0, VelocityX0) { /* rows, columns */
+    a->y = a->x0 = shapes_new(m, F32, p[0], p[1]);
+    a->x = shapes_new(m, F32, p[0], p[1]);
+    a->like = shapes_new(m, F32, p[0], p[1]);
+    a->clean = shapes_new(m, F32, p[0], p[1]);
+    a->mask = shapes_new(m, F32, p[0], 1);
+    a->sigma = shapes_new(m, F32, 1);
+    a->rescale = 0.7f, a->rest = (float)(1 - 0.7);
+}
+
 MAKE(negate, Negate) { a->y = a->x = shapes_new(m, F32, p[0], p[1]); }
 
 MAKE(euler_step, EulerStep) { /* rows, columns; 1: F32 */
@@ -692,6 +709,8 @@ static const ShapeCase FULL[] = {
     {OP_cfg_combine, "flux", {4096, 64}, cfg_combine},
     {OP_cfg_extrapolate, "zimage", {16, 16384, 1}, cfg_combine},
     {OP_norm_limit, "zimage", {16, 16384}, norm_limit},
+    {OP_guide_x0, "ltx2.video", {6144, 128}, guide_x0},
+    {OP_velocity_x0, "ltx2.video", {6144, 128}, velocity_x0},
     {OP_negate, "zimage", {16, 16384}, negate},
     {OP_euler_step, "flux", {4096, 64}, euler_step},
     {OP_euler_step, "zimage", {16, 16384, 1}, euler_step},
@@ -855,6 +874,8 @@ static const ShapeCase SMALL[] = {
     {OP_cfg_combine, "demo", {64, 64}, cfg_combine},
     {OP_cfg_extrapolate, "small", {16, 256, 1}, cfg_combine},
     {OP_norm_limit, "small", {16, 256}, norm_limit},
+    {OP_guide_x0, "small", {126, 128}, guide_x0},
+    {OP_velocity_x0, "small", {126, 128}, velocity_x0},
     {OP_negate, "small", {16, 256}, negate},
     {OP_euler_step, "demo", {64, 64}, euler_step},
     {OP_dpm_step, "small", {16, 256}, dpm_step},

@@ -221,6 +221,7 @@ static const CaseSet *set_of(OpId op) {
         {CHECK_ATTENTION, CHECK_ATTENTION_COUNT}, {CHECK_CONV, CHECK_CONV_COUNT}, {CHECK_VIDEO, CHECK_VIDEO_COUNT},
         {CHECK_TEXT, CHECK_TEXT_COUNT}, {CHECK_RMS, CHECK_RMS_COUNT},
         {CHECK_WAVE, CHECK_WAVE_COUNT},
+        {CHECK_GUIDE, CHECK_GUIDE_COUNT},
     };
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
         for (int s = 0; s < groups[g].count; s++)

@@ -61,16 +61,25 @@ static inline Status golden_picture(Golden *g, const char *model, DType dtype, c
     Job job = {.prompt = golden_words(g, "prompt"), .negative_prompt = golden_words(g, "negative"), .dump = dump,
                .width = (int)golden_number(g, "width"), .height = (int)golden_number(g, "height"),
                .steps = (int)golden_number(g, "steps"), .seed = (uint64_t)golden_number(g, "seed"),
-               .guidance = golden_number(g, "guidance"), .cfg_scale = golden_number(g, "cfg"),
+               .guidance = golden_number(g, "guidance"),
+               .cfg_scale = golden_number(g, golden_words(g, "cfg_scale") ? "cfg_scale" : "cfg"),
                .max_sequence_length = (int)golden_number(g, "max_sequence_length"), .frames = (int)golden_number(g, "frames"),
                .motion_score = (int)golden_number(g, "motion_score")};
     char image[1200];
     const char *file_name = golden_words(g, "image");
     snprintf(image, sizeof image, GOLDEN_DIR "/%s", file_name ? file_name : "");
     if (file_name) job.image = image;
-    static const char *const TEXTS[] = {"prompt_embeds", "negative_prompt_embeds"};
-    Inject inject[] = {{TEXTS[0], path}, {TEXTS[1], path}};
-    if (golden_words(g, "injected")) job.inject = inject, job.inject_count = 2;
+    static const char *const TEXTS[] = {"prompt_embeds", "negative_prompt_embeds", "audio_prompt_embeds",
+                                        "negative_audio_prompt_embeds"};
+    Inject inject[] = {{TEXTS[0], path}, {TEXTS[1], path}, {TEXTS[2], path}, {TEXTS[3], path}};
+    if (golden_words(g, "injected")) job.inject = inject, job.inject_count = golden_find(g, TEXTS[2]).rank ? 4 : 2;
+    static const char *const GUIDES[GUIDE_KINDS] = {"stg_scale", "modality_scale", "guidance_rescale", "audio_cfg_scale",
+                                                    "audio_stg_scale", "audio_modality_scale", "audio_guidance_rescale"};
+    for (int k = 0; k < GUIDE_KINDS; k++)
+        if ((job.guide_given[k] = golden_words(g, GUIDES[k]) != NULL)) job.guide[k] = golden_number(g, GUIDES[k]);
+    job.stg_blocks = golden_words(g, "stg_blocks");
+    job.upscale = (int)golden_number(g, "upscale");
+    if (golden_words(g, "fps")) rate_parse(golden_words(g, "fps"), &job.fps);
     job.guidance_given = job.guidance > 0;
     job.cfg_scale_given = job.cfg_scale > 0;
     job.cfg_normalization = golden_number(g, "normalization");

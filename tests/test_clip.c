@@ -72,13 +72,13 @@ typedef struct Kept {
     float first;
 } Kept;
 
-static Status keep(void *user, const char *name, DType dtype, int rank, const int64_t *shape, const void *values,
-                   Error *e) {
+static Status keep(void *user, DType dtype, const Streams *streams, const void *values, Error *e) {
     Kept *k = user;
+    const Stream *s = &streams->stream[0];
     (void)e;
-    expect(!strcmp(name, "latents") && dtype == F32);
-    k->times++, k->rank = rank;
-    memcpy(k->shape, shape, (size_t)rank * sizeof *shape);
+    expect(streams->count == 1 && !*s->prefix && dtype == F32);
+    k->times++, k->rank = s->rank;
+    memcpy(k->shape, s->shape, (size_t)s->rank * sizeof *s->shape);
     memcpy(&k->first, values, sizeof k->first);
     return OK;
 }
@@ -99,7 +99,7 @@ static void test_pipeline(const char *folder) {
     expect_ok(pipeline_open(&(PipelineOptions){.model = folder, .device = "cpu"}, &p, &e), &e);
     Kept kept = {0};
     Marks marks = {0};
-    StageWatch watch = {keep, &kept};
+    LatentsWatch watch = {keep, &kept};
     Progress progress = {on_step, &marks};
     Job job = {.prompt = "x", .frames = 17, .seed = 4, .keep = &watch};
     Media media;

@@ -336,7 +336,8 @@ static void test_nan(void) {
         char text[64];
         snprintf(text, sizeof text, "step %d of %d: velocity_%03d: ", at + 1, STEPS, at);
         expect(a.status == ERR_NAN && b.status == ERR_NAN && strstr(a.error.text, text) && !strcmp(a.error.text, b.error.text));
-        size_t size = tensor_bytes(tensor_make(NULL, a.media.latents_dtype, a.media.latents_rank, a.media.latents_shape));
+        size_t size = tensor_bytes(tensor_make(NULL, a.media.latents_dtype, a.media.latents_streams.stream[0].rank,
+                                                a.media.latents_streams.stream[0].shape));
         expect(a.media.latents && b.media.latents && size > 100 && !memcmp(a.media.latents, b.media.latents, size));
         const uint16_t *half = a.media.latents;
         for (size_t i = 0; half && i < size / 2; i++) expect((half[i] & 0x7f80) != 0x7f80);

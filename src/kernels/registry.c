@@ -11,6 +11,7 @@ void ops_cpu(Ops *ops) {
     *ops = (Ops){0};
     ops_append(ops, ELEMENTWISE_CPU, ELEMENTWISE_CPU_COUNT);
     ops_append(ops, DPM_CPU, DPM_CPU_COUNT);
+    ops_append(ops, GUIDE_CPU, GUIDE_CPU_COUNT);
     ops_append(ops, NORM_CPU, NORM_CPU_COUNT);
     ops_append(ops, MOVE_CPU, MOVE_CPU_COUNT);
     ops_append(ops, LINEAR_CPU, LINEAR_CPU_COUNT);
@@ -91,6 +92,7 @@ void ops_cuda(Ops *ops) {
 #ifdef HAVE_CUDA
     ops_append(ops, ELEMENTWISE_CUDA, ELEMENTWISE_CUDA_COUNT);
     ops_append(ops, DPM_CUDA, DPM_CUDA_COUNT);
+    ops_append(ops, GUIDE_CUDA, GUIDE_CUDA_COUNT);
     ops_append(ops, NORM_CUDA, NORM_CUDA_COUNT);
     ops_append(ops, MOVE_CUDA, MOVE_CUDA_COUNT);
     ops_append(ops, LINEAR_CUDA, LINEAR_CUDA_COUNT);

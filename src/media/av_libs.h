@@ -25,7 +25,8 @@
     X(avformat_new_stream) X(avformat_open_input) X(avformat_write_header) X(avio_alloc_context) X(avio_context_free)
 #define AV_LIBS_CODEC(X)                                                                                               \
     X(av_get_bits_per_sample) X(av_packet_alloc) X(av_packet_free) X(av_packet_rescale_ts) X(av_packet_unref)          \
-    X(avcodec_alloc_context3) X(avcodec_find_encoder_by_name) X(avcodec_free_context) X(avcodec_get_name)              \
+    X(avcodec_alloc_context3) X(avcodec_find_decoder) X(avcodec_find_encoder_by_name) X(avcodec_free_context)           \
+    X(avcodec_get_name)                                                                                                \
     X(avcodec_open2) X(avcodec_parameters_from_context) X(avcodec_parameters_to_context) X(avcodec_profile_name)       \
     X(avcodec_receive_frame) X(avcodec_receive_packet) X(avcodec_send_frame) X(avcodec_send_packet)
 #define AV_LIBS_UTIL(X)                                                                                                \

@@ -28,12 +28,6 @@ static const char INSTRUCTION[] =
 
 /* --- Python's lower() and strip() --- */
 
-/* str.isspace: White_Space, and the four separators of ASCII. */
-static bool space(uint32_t c) {
-    return (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
-}
-
 /* Case_Ignorable: what may stand between a capital sigma and the letters that decide its form. */
 static bool ignorable(uint32_t c) {
     static const uint16_t MID[] = {0x27,   0x2e,   0x3a,   0xb7,   0x387,  0x55f,  0x5f4,  0x2018, 0x2019,
@@ -92,9 +86,7 @@ static size_t lower_one(Text t, size_t at, size_t *length, char out[8]) {
 }
 
 static Text stripped(Text t) {
-    size_t length, end;
-    while (t.size && space(code_point(t, 0, &length))) t.at += length, t.size -= length;
-    while (t.size && space(code_point(t, end = before(t, t.size), &length))) t.size = end;
+    tok_unicode_strip(&t.at, &t.size);
     return t;
 }
 

@@ -99,3 +99,19 @@ size_t tok_unicode_check(const char *text, size_t size) {
     }
     return size;
 }
+
+/* str.isspace: White_Space, and the four separators of ASCII. */
+static bool space(uint32_t c) {
+    return (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
+void tok_unicode_strip(const char **text, size_t *size) {
+    size_t length, end;
+    while (*size && space(tok_unicode_decode(*text, &length))) *text += length, *size -= length;
+    while (*size) {
+        for (end = *size - 1; ((unsigned char)(*text)[end] & 0xc0) == 0x80;) end--;
+        if (!space(tok_unicode_decode(*text + end, &length))) return;
+        *size = end;
+    }
+}

@@ -45,6 +45,8 @@ size_t tok_unicode_cluster(const uint16_t *flags, const char *text, size_t at, s
 /* Offset of the first byte that is not valid UTF-8 (overlong forms, surrogates and numbers beyond U+10FFFF
  * are not), or size. */
 size_t tok_unicode_check(const char *text, size_t size);
+/* Python's str.strip() of valid UTF-8: leaves the first and the last character that is no white space. */
+void tok_unicode_strip(const char **text, size_t *size);
 
 /* Length in bytes of the character that starts with this byte, in valid UTF-8. */
 static inline size_t tok_unicode_length(char first) {

@@ -1,0 +1,33 @@
+/* guide.h - contract of guidance in the space of the clean sample (x0), as LTX-2's pipelines do it: a velocity v belongs to
+ * x0 = x - sigma v. Several predictions of one step are weighed there, and one velocity goes to the solver.
+ *
+ * F32 only, one shape, any strides whose last dimension is contiguous; every product, sum and quotient is rounded, no fma.
+ * sigma F32 [1] in StepParams. Source of the formulas: LTX2Pipeline.__call__, convert_velocity_to_x0(),
+ * convert_x0_to_velocity() and rescale_noise_cfg() of diffusers 0.40.
+ * Easy to get wrong: the factors of the differences are made on the host in double and rounded once (scale - 1), and so is
+ * 1 - rescale. A term that is off is a number 0 added: -0 becomes +0. */
+#ifndef KERNELS_GUIDE_H
+#define KERNELS_GUIDE_H
+
+#include "core/tensor.h"
+
+/* With X(v) = x - v sigma: c = X(cond) and
+ *   y = ((c + cfg (c - X(neg))) + stg (c - X(perturbed))) + modality (c - X(isolated)),
+ * where a prediction that is absent adds 0. c may be absent; y and c may each lie on an input of the same elements.
+ * cfg: the published scale less 1; stg: the published one; modality: less 1. */
+typedef struct GuideX0 {
+    Tensor y, c, x, cond, neg, perturbed, isolated, sigma;
+    float cfg, stg, modality;
+} GuideX0;
+
+/* y = (x - g) / sigma, the velocity that leads to g: x0 itself where rescale is 0; else
+ * g = rescale (x0 (std(like) / std(x0))) + rest x0, rest being 1 - rescale. std over all elements, unbiased, rounded to f32.
+ * With clean, of x's shape [T,C], and its mask [T,1]: g becomes g (1 - mask) + clean mask, what a condition keeps.
+ * like may be absent where rescale is 0, clean and mask together. y may lie on x0. BOUNDED: the order of the sums in std is
+ * free. */
+typedef struct VelocityX0 {
+    Tensor y, x, x0, like, clean, mask, sigma;
+    float rescale, rest;
+} VelocityX0;
+
+#endif

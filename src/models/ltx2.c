@@ -1,0 +1,183 @@
+/* ltx2.c - LTX-2 as a Model: Gemma-3, the connectors, the transformer of two streams, the autoencoders of clip and sound, the
+ * vocoder. What diffusers' LTX2Pipeline (0.40) does between them is in the files that ltx2.h names.
+ *
+ * Easy to get wrong: the connectors and the vocoder are of the library "ltx2" in model_index.json; a folder with a duration
+ * head is LTX-2.5, whose text encoder this is not. */
+#include "models/ltx2.h"
+
+#include "core/file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const IGNORE_ENCODER[] = {"decoder.", NULL};
+static const char *const IGNORE_DECODER[] = {"encoder.", NULL};
+static const char *const IGNORE_VOCODER[] = {"mel_stft.stft_fn.inverse_basis", NULL};
+
+static void ltx2_close(Model *m) {
+    Ltx2 *z = (Ltx2 *)m;
+    if (!z) return;
+    model_close_parts(m);
+    te_gemma3_close(&z->te);
+    ltx2_connectors_close(&z->connectors);
+    dit_ltx2_close(&z->dit);
+    tok_close(z->tok);
+    free(z);
+}
+
+static Status read_scheduler(const char *path, const Json *j, void *out, Error *e) {
+    Ltx2 *z = out;
+    TRY(sched_config_parse(j, path, &z->sched, e));
+    z->distilled = !z->sched.use_dynamic_shifting;
+    return OK;
+}
+
+/* Configs; what they say of each other must fit. */
+static Status open_configs(Ltx2 *z, const char *folder, Error *e) {
+    char path[4096];
+#define IN(name) (snprintf(path, sizeof path, "%s/" name, folder), path)
+    TRY(json_read_in(IN("scheduler"), "scheduler_config.json", read_scheduler, z, e));
+    TRY(te_gemma3_open(IN("text_encoder"), &z->te, e));
+    TRY(ltx2_connectors_open(IN("connectors"), &z->connectors, e));
+    TRY(dit_ltx2_open(IN("transformer"), &z->dit, e));
+    TRY(vae_ltx2_open(IN("vae"), &z->vae, e));
+    TRY(vae_ltx2_audio_open(IN("audio_vae"), &z->audio, e));
+    TRY(vocoder_ltx2_open(IN("vocoder"), &z->vocoder, e));
+    z->encoder.c = z->vae.c;
+    z->upsamples = file_exists(IN("latent_upsampler/config.json"));
+    if (z->upsamples) TRY(vae_ltx2_upsample_open(IN("latent_upsampler"), &z->upsampler, e));
+    TRY(tok_open(IN("tokenizer"), &z->tok, e));
+#undef IN
+    const Ltx2StreamConfig *s = z->dit.c.stream;
+    const struct {
+        const char *what;
+        int64_t a, b;
+    } fits[] = {
+        {"transformer in_channels / vae latent_channels", s[LTX2_VIDEO].channels, z->vae.c.latent},
+        {"transformer audio_in_channels / audio_vae latents of a row", s[LTX2_AUDIO].channels,
+         vae_ltx2_audio_width(&z->audio.c)},
+        {"transformer out_channels / in_channels", s[LTX2_VIDEO].out_channels, s[LTX2_VIDEO].channels},
+        {"transformer audio_out_channels / audio_in_channels", s[LTX2_AUDIO].out_channels,
+         s[LTX2_AUDIO].channels},
+        {"vocoder in_channels / audio_vae mel_bins of all channels", z->vocoder.net.c.in,
+         z->audio.c.mel * z->audio.c.out},
+        {"transformer vae_scale_factors / vae's frames", z->dit.c.scale[0], vae_ltx2_frames_each(&z->vae.c)},
+        {"transformer vae_scale_factors / vae's pixels", z->dit.c.scale[1], vae_ltx2_scale(&z->vae.c)},
+        {"connectors caption_channels / text_encoder hidden_size", z->connectors.channels, z->te.c.hidden},
+        {"connectors text_proj_in_factor / text_encoder layers and 1", z->connectors.states,
+         z->te.c.layers + 1},
+        {"transformer text width / connectors, video", dit_ltx2_context(&z->dit, LTX2_VIDEO),
+         ltx2_connectors_width(&z->connectors, LTX2_CONNECTOR_VIDEO)},
+        {"transformer text width / connectors, audio", dit_ltx2_context(&z->dit, LTX2_AUDIO),
+         ltx2_connectors_width(&z->connectors, LTX2_CONNECTOR_AUDIO)},
+    };
+    for (size_t i = 0; i < sizeof fits / sizeof *fits; i++)
+        if (fits[i].a != fits[i].b)
+            return fail(e, ERR_MODEL, "%s: %s: found %lld and %lld, expected the same", folder, fits[i].what,
+                        (long long)fits[i].a, (long long)fits[i].b);
+    return OK;
+}
+
+static Status open_parts(Ltx2 *z, const char *folder, Error *e) {
+    Model *m = &z->base;
+    const struct {
+        const char *name;
+        const char *const *ignore;
+    } PARTS[] = {{"text_encoder", TE_GEMMA3_IGNORE},
+                 {"connectors", NULL},
+                 {"transformer", NULL},
+                 {"vae", IGNORE_DECODER},
+                 {"audio_vae", IGNORE_DECODER},
+                 {"vocoder", IGNORE_VOCODER},
+                 {"vae", IGNORE_ENCODER}};
+    for (int i = 0; i <= LTX2_ENCODER; i++)
+        TRY(model_open_part(m, folder, PARTS[i].name, PARTS[i].ignore, e));
+    Part *p = m->part;
+    p[LTX2_ENCODER].name = "vae_encoder";
+    p[LTX2_ENCODER].encodes_image = true;
+    p[LTX2_VAE].decodes = p[LTX2_AUDIO_VAE].decodes = p[LTX2_VOCODER].decodes = true;
+    p[LTX2_DIT].repeats = true;
+    te_gemma3_bind(&z->te, p[LTX2_TE].files, &p[LTX2_TE].bind);
+    ltx2_connectors_bind(&z->connectors, &p[LTX2_CONNECTORS].bind);
+    dit_ltx2_bind(&z->dit, &p[LTX2_DIT].bind);
+    vae_ltx2_bind(&z->vae, &p[LTX2_VAE].bind);
+    vae_ltx2_audio_bind(&z->audio, &p[LTX2_AUDIO_VAE].bind);
+    vocoder_ltx2_bind(&z->vocoder, &p[LTX2_VOCODER].bind);
+    if (z->upsamples) {
+        TRY(model_open_part(m, folder, "latent_upsampler", NULL, e));
+        p[LTX2_UPSAMPLER].upscales = true;
+        vae_ltx2_upsample_bind(&z->upsampler, &p[LTX2_UPSAMPLER].bind);
+    }
+    vae_ltx2_encode_bind(&z->encoder, &p[LTX2_ENCODER].bind);
+    z->measure.c = z->vae.c;
+    bind_vector(&p[LTX2_ENCODER].bind, &z->measure.mean, z->vae.c.latent, BIND_PLAIN, "latents_mean");
+    bind_vector(&p[LTX2_ENCODER].bind, &z->measure.std, z->vae.c.latent, BIND_PLAIN, "latents_std");
+    return OK;
+}
+
+static Status open_all(Ltx2 *z, const char *folder, const Json *index, Error *e) {
+    static const ModelClass CLASSES[] = {
+        {"scheduler", "FlowMatchEulerDiscreteScheduler", NULL},
+        {"text_encoder", "Gemma3ForConditionalGeneration", NULL},
+        {"tokenizer", "GemmaTokenizerFast", "GemmaTokenizer"},
+        {"connectors", "LTX2TextConnectors", NULL},
+        {"transformer", "LTX2VideoTransformer3DModel", NULL},
+        {"vae", "AutoencoderKLLTX2Video", NULL},
+        {"audio_vae", "AutoencoderKLLTX2Audio", NULL},
+        {"vocoder", "LTX2Vocoder", "LTX2VocoderWithBWE"},
+    };
+    if (!json_is_null(json_get(index, "duration_head")) ||
+        !json_is_null(json_get(index, "diffusion_decoder")))
+        return fail(e, ERR_MODEL,
+                    "%s: LTX-2.5, which has another text encoder; supported are LTX-2 and LTX-2.3", folder);
+    TRY(model_check_classes(folder, index, CLASSES, sizeof CLASSES / sizeof *CLASSES, e));
+    TRY(open_configs(z, folder, e));
+    return open_parts(z, folder, e);
+}
+
+static Status ltx2_open(const char *folder, const Json *index, DType dtype, Model **out, Error *e) {
+    Ltx2 *z = calloc(1, sizeof *z);
+    if (!z) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
+    z->base.ops = &MODEL_LTX2;
+    z->base.dtype = dtype;
+    Status s = open_all(z, folder, index, e);
+    if (s == OK)
+        *out = &z->base;
+    else
+        ltx2_close(&z->base);
+    return s;
+}
+
+static const char *ltx2_title(const Model *m) {
+    return ((const Ltx2 *)m)->distilled ? "LTX-2 distilled" : "LTX-2";
+}
+
+const ModelOps MODEL_LTX2 = {
+    .pipeline_class = "LTX2Pipeline",
+    .scheduler_class = "FlowMatchEulerDiscreteScheduler",
+    .cfg_formula = "pos + (scale - 1) (pos - neg), of the clean sample",
+    .cfg_off = "off (needs a scale above 1, the clip's or the sound's)",
+    .guides = true,
+    .takes_image = true,
+    .image_conditions = true,
+    .clip = ltx2_clip,
+    .open = ltx2_open,
+    .close = ltx2_close,
+    .title = ltx2_title,
+    .resolve = ltx2_resolve,
+    .tokenize = ltx2_tokenize,
+    .schedule = ltx2_schedule,
+    .rounds = ltx2_rounds,
+    .round = ltx2_round,
+    .again = ltx2_again,
+    .encode = ltx2_encode,
+    .texts = ltx2_texts,
+    .noise = ltx2_noise,
+    .streams = ltx2_streams,
+    .params = ltx2_params,
+    .velocity = ltx2_velocity,
+    .advance = ltx2_advance,
+    .finish = ltx2_finish,
+    .decode = ltx2_decode,
+    .sound = ltx2_sound,
+};
