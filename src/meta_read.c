@@ -63,8 +63,8 @@ static Status check_keys(const MetaRecord *r, Error *e) {
     /* clang-format off */
     static const char *const KNOWN[] = {
         "ditto", "model", "model_path", "prompt", "negative_prompt", "seed", "rng", "width", "height", "steps", "image",
-        "frames", "fps", "frame", "codec", "crf", "sound", "image_sha256", "strength", "steps_run", "guidance", "cfg_normalization",
-        "cfg_truncation", "cfg_scale", "motion_score",
+        "frames", "fps", "frame", "codec", "crf", "sound", "image_sha256", "strength", "steps_run", "guidance",
+        "cfg_normalization", "cfg_truncation", "cfg_scale", "motion_score",
         "max_sequence_length", "device", "dtype", "vae_dtype", "profile", "build", "quality", "families"};
     /* clang-format on */
     for (const Json *j = r->json->child; j; j = j->next) {
