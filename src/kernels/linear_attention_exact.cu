@@ -207,10 +207,6 @@ Plan plan_of(const Exec *x, const LinearAttention *a) {
     return p;
 }
 
-size_t scratch(const Exec *x, const void *args) {
-    return tensor_numel(((const LinearAttention *)args)->q) ? plan_of(x, (const LinearAttention *)args).total : 0;
-}
-
 Heads heads_of(const Tensor &t) { return {(const Bf *)t.data, t.stride[0], t.stride[1]}; }
 
 template <typename F> Status with_room(Exec *x, F kernel, size_t bytes) {
@@ -249,6 +245,12 @@ bool fits(const LinearAttention *a) {
     int64_t e = a->q.shape[2], units = e / UNIT;
     return e % UNIT == 0 && units >= LEAST_UNITS && units <= MOST_UNITS && a->q.shape[1] <= 65535 && aligned(a->v, PIECE) &&
            aligned(a->kr, PIECE) && aligned(a->qr, PIECE) && aligned(a->o, 4);
+}
+
+/* For what is handed over: the reference's. */
+size_t scratch(const Exec *x, const void *args) {
+    const LinearAttention *a = (const LinearAttention *)args;
+    return tensor_numel(a->q) && fits(a) ? plan_of(x, a).total : LINEAR_ATTENTION_CUDA->scratch(x, args);
 }
 
 Status linear_attention_exact(Exec *x, const void *args) {
