@@ -8,7 +8,6 @@
  * they are.
  * Easy to get wrong: a block's threads may belong to two heads; the state is handed on transposed, [head][j][c]; a token that
  * does not exist must not be added as zeros (-0 + 0 is 0). */
-#include "kernels/chain.h"
 #include "kernels/cuda_rows.cuh"
 #include "kernels/linear_attention.h"
 #include "kernels/linear_attention_pieces.h"
@@ -255,7 +254,7 @@ size_t scratch(const Exec *x, const void *args) {
 
 Status linear_attention_exact(Exec *x, const void *args) {
     const LinearAttention *a = (const LinearAttention *)args;
-    if (!tensor_numel(a->o) || !fits(a)) return chain_run(x, OP_linear_attention, args);
+    if (!tensor_numel(a->o) || !fits(a)) return LINEAR_ATTENTION_CUDA->run(x, args);
     Plan p = plan_of(x, a);
     char *at = (char *)arena_push(x->scratch, p.total);
     if (!at) return fail(x->error, ERR_MEMORY, "linear_attention: no scratch of %zu bytes", p.total);
