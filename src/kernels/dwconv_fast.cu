@@ -135,7 +135,7 @@ bool fits(const Dwconv3Glu *a) {
 
 Status dwconv3_glu_fast(Exec *x, const void *args) {
     const Dwconv3Glu *a = (const Dwconv3Glu *)args;
-    if (!tensor_numel(a->y) || !fits(a)) return chain_run(x, OP_dwconv3_glu, args);
+    if (!tensor_numel(a->y) || !fits(a)) return DWCONV_CUDA->run(x, args);
     Frames f = {(const Bf *)a->x.data, (const Bf *)a->w->w.data, (const Bf *)a->w->bias.data, (Bf *)a->y.data,
                 (int)a->y.shape[1], (int)a->y.shape[2], (int)a->y.shape[3], a->x.stride[0], a->x.stride[1], a->x.stride[2],
                 a->y.stride[0], a->y.stride[1], a->y.stride[2]};

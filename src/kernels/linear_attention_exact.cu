@@ -8,7 +8,6 @@
  * they are.
  * Easy to get wrong: a block's threads may belong to two heads; the state is handed on transposed, [head][j][c]; a token that
  * does not exist must not be added as zeros (-0 + 0 is 0). */
-#include "kernels/chain.h"
 #include "kernels/cuda_rows.cuh"
 #include "kernels/linear_attention.h"
 #include "kernels/linear_attention_pieces.h"
@@ -207,10 +206,6 @@ Plan plan_of(const Exec *x, const LinearAttention *a) {
     return p;
 }
 
-size_t scratch(const Exec *x, const void *args) {
-    return tensor_numel(((const LinearAttention *)args)->q) ? plan_of(x, (const LinearAttention *)args).total : 0;
-}
-
 Heads heads_of(const Tensor &t) { return {(const Bf *)t.data, t.stride[0], t.stride[1]}; }
 
 template <typename F> Status with_room(Exec *x, F kernel, size_t bytes) {
@@ -251,9 +246,15 @@ bool fits(const LinearAttention *a) {
            aligned(a->kr, PIECE) && aligned(a->qr, PIECE) && aligned(a->o, 4);
 }
 
+/* For what is handed over: the reference's. */
+size_t scratch(const Exec *x, const void *args) {
+    const LinearAttention *a = (const LinearAttention *)args;
+    return tensor_numel(a->q) && fits(a) ? plan_of(x, a).total : LINEAR_ATTENTION_CUDA->scratch(x, args);
+}
+
 Status linear_attention_exact(Exec *x, const void *args) {
     const LinearAttention *a = (const LinearAttention *)args;
-    if (!tensor_numel(a->o) || !fits(a)) return chain_run(x, OP_linear_attention, args);
+    if (!tensor_numel(a->o) || !fits(a)) return LINEAR_ATTENTION_CUDA->run(x, args);
     Plan p = plan_of(x, a);
     char *at = (char *)arena_push(x->scratch, p.total);
     if (!at) return fail(x->error, ERR_MEMORY, "linear_attention: no scratch of %zu bytes", p.total);

@@ -6,7 +6,6 @@
  * one head: S qr, the normaliser, their product). Bytes: k, v, kr, qr and q once, o once.
  * Easy to get wrong: v and kr lie token by token, which is the transpose of both operands: as matrices they are column- and
  * row-major; tokens beyond the share are zeros in shared memory, whatever lies behind them. */
-#include "kernels/chain.h"
 #include "kernels/cuda_rows.cuh"
 #include "kernels/linear_attention.h"
 #include "kernels/linear_attention_pieces.h"
@@ -274,7 +273,7 @@ bool in_pieces(const LinearAttention *a) {
 Status linear_attention_fast(Exec *x, const void *args) {
     const LinearAttention *a = (const LinearAttention *)args;
     if (!tensor_numel(a->o)) return OK;
-    if (!in_pieces(a)) return chain_run(x, OP_linear_attention, args);
+    if (!in_pieces(a)) return LINEAR_ATTENTION_CUDA->run(x, args);
     Plan p = plan_of(x, a);
     char *at = (char *)arena_push(x->scratch, p.total);
     if (!at) return fail(x->error, ERR_MEMORY, "linear_attention: no scratch of %zu bytes", p.total);
