@@ -1,6 +1,7 @@
 /* clip_model.c - a model of clips without weights, put in place of the list of models (the linker wraps model_find): latents are
  * noise, a frame is drawn from the latents with a disc that moves right, so every pixel depends on seed, size and frame.
  * Linked with main.c it is build/.../tests/ditto_clips, which test_clip.sh drives; with test_clip.c it is called directly.
+ * CLIP_SOUND gives its clips sound, a tone for each row of a second stream of latents, at that many Hz.
  * CLIP_FAULT makes its decode fail: "error", "nan", "wait" (until interrupted), "exit".
  * Easy to get wrong: its folder needs a model_index.json of a known class that also says "moving_shapes": true, and, as
  * "transformer", any component with weights; they are not read. */
@@ -13,12 +14,19 @@
 #include "rng.h"
 
 static const char *const IGNORE_ALL[] = {"", NULL};
+enum { TONES = 5 }; /* rows of the sound's latents */
+
+/* Hz; 0: silent. */
+static int heard(void) {
+    const char *rate = getenv("CLIP_SOUND");
+    return rate ? atoi(rate) : 0;
+}
 
 static Status clip_open(const char *folder, const Json *index, DType dtype, Model **out, Error *e) {
     Model *m = calloc(1, sizeof *m);
     (void)index;
     if (!m) return fail(e, ERR_MEMORY, "out of memory");
-    m->ops = &MODEL_CLIPS;
+    m->ops = heard() ? &MODEL_HEARD : &MODEL_CLIPS;
     m->dtype = dtype;
     Status s = model_open_part(m, folder, "transformer", IGNORE_ALL, e);
     if (s == OK)
@@ -78,7 +86,7 @@ static Status clip_noise(Model *m, Exec *x, const Run *run, Tensor *latents, int
     model_enter(x, &m->part[0]);
     *rank = 5;
     shape[0] = 1, shape[1] = 1, shape[2] = (j->frames - 1) / 4 + 1, shape[3] = j->height / 16, shape[4] = j->width / 16;
-    *latents = exec_new_as(x, F32, shape[2], shape[3], shape[4]);
+    *latents = exec_new_as(x, F32, shape[2] * shape[3] * shape[4] + (heard() ? TONES : 0));
     if (x->dry) return OK;
     float *host = malloc(tensor_bytes(*latents));
     if (!host) return fail(x->error, ERR_MEMORY, "noise: out of memory");
@@ -87,6 +95,38 @@ static Status clip_noise(Model *m, Exec *x, const Run *run, Tensor *latents, int
     rng_normal(&rng, F32, tensor_numel(*latents), host);
     Status s = stages_host(run->stages, "noise", F32, 5, shape, host, x->error);
     if (s == OK) s = exec_upload(x, *latents, host);
+    free(host);
+    return s;
+}
+
+static void clip_streams(const Model *m, const Run *run, Streams *out) {
+    (void)m, (void)run;
+    out->stream[0].count -= TONES;
+    out->stream[1] = (Stream){.prefix = "audio_", .first = out->stream[0].count, .count = TONES, .rank = 2, .shape = {1, TONES}};
+    out->count = 2;
+}
+
+static void clip_hears(const Model *m, int *rate, int *channels) {
+    (void)m;
+    *rate = heard(), *channels = 2;
+}
+
+/* A hundredth of a second shorter than the clip. */
+static Status clip_sound(Model *m, Exec *x, const Run *run, Tensor latents, Tensor *wave, int *rate) {
+    const int64_t count = (int64_t)(rate_seconds(run->job->fps, run->job->frames) * heard()) - heard() / 100;
+    (void)m;
+    *rate = heard();
+    *wave = exec_new_as(x, F32, count, 2);
+    float *z = malloc(tensor_bytes(latents)), *host = malloc(tensor_bytes(*wave));
+    Status s = z && host ? exec_download(x, z, latents) : fail(x->error, ERR_MEMORY, "out of memory");
+    const float *tone = z + tensor_numel(latents) - TONES;
+    for (int64_t i = 0; s == OK && !x->dry && i < count; i++) {
+        double t = (double)i / heard(), hz = 300 + 100 * fabs((double)tone[i * TONES / count]);
+        host[2 * i] = (float)(0.5 * sin(6.283185307179586 * hz * t));
+        host[2 * i + 1] = (float)(0.3 * sin(6.283185307179586 * (hz + 55) * t));
+    }
+    if (s == OK) s = exec_upload(x, *wave, host);
+    free(z);
     free(host);
     return s;
 }
@@ -154,27 +194,14 @@ static Status clip_decode(Model *m, Exec *x, const Run *run, Tensor latents, Ten
     return s;
 }
 
-const ModelOps MODEL_CLIPS = {
-    .pipeline_class = "MovingShapesPipeline",
-    .scheduler_class = "none",
-    .thrifts = 2,
-    .cfg_formula = "",
-    .cfg_off = "off",
-    .clip = clip_rule,
-    .open = clip_open,
-    .close = clip_close,
-    .title = clip_title,
-    .resolve = clip_resolve_job,
-    .tokenize = clip_tokenize,
-    .schedule = clip_schedule,
-    .encode = clip_encode,
-    .texts = clip_texts,
-    .noise = clip_noise,
-    .params = clip_params,
-    .velocity = clip_velocity,
-    .advance = clip_advance,
-    .decode = clip_decode,
-};
+#define SHAPES                                                                                                   \
+    .pipeline_class = "MovingShapesPipeline", .scheduler_class = "none", .thrifts = 2, .cfg_formula = "",        \
+    .cfg_off = "off", .clip = clip_rule, .open = clip_open, .close = clip_close, .title = clip_title,            \
+    .resolve = clip_resolve_job, .tokenize = clip_tokenize, .schedule = clip_schedule, .encode = clip_encode,    \
+    .texts = clip_texts, .noise = clip_noise, .params = clip_params, .velocity = clip_velocity,                  \
+    .advance = clip_advance, .decode = clip_decode
+const ModelOps MODEL_CLIPS = {SHAPES};
+const ModelOps MODEL_HEARD = {SHAPES, .streams = clip_streams, .hears = clip_hears, .sound = clip_sound};
 
 /* Instead of, and where it does not fit in front of, the list of models. */
 Status __real_model_find(const char *folder, const Json *index, const ModelOps **out, Error *e);
@@ -183,6 +210,6 @@ Status __wrap_model_find(const char *folder, const Json *index, const ModelOps *
     bool ours = false;
     TRY(json_bool(index, "moving_shapes", &ours, folder, e));
     if (!ours) return __real_model_find(folder, index, out, e);
-    *out = &MODEL_CLIPS;
+    *out = heard() ? &MODEL_HEARD : &MODEL_CLIPS;
     return OK;
 }

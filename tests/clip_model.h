@@ -6,6 +6,6 @@
 
 enum { CLIP_ROOM = 8 << 20 }; /* bytes that its decode takes; half of them with each thrift */
 
-extern const ModelOps MODEL_CLIPS;
+extern const ModelOps MODEL_CLIPS, MODEL_HEARD; /* HEARD: with sound */
 
 #endif

@@ -169,6 +169,58 @@ works "a default name" clip -p x --seed 9
 is $? "TITLE-SEED.mp4"
 for f in $(left); do rm -rf "$f"; done
 
+# --- sound ---
+CLIP_SOUND=24000
+export CLIP_SOUND
+for file in x.mp4 x.mkv; do
+    works "$file with sound" clip -p x --seed 5 --frames 25 --fps 24 -o $file
+    works "inspect $file" "$CLIPS" inspect $file
+done
+grep -q '^# sound: pcm_f32le, 24000 Hz, 2 channels' .out && grep -q '"codec":"ffv1","sound":"pcm"' .out
+is $? "the samples themselves beside lossless pictures: $(grep sound .out)"
+"$CLIPS" inspect x.mp4 >.out && grep -q '^# sound: aac LC, 24000 Hz, 2 channels, 25000 samples, 1.041667 s' .out && grep -q '"sound":"aac"' .out
+is $? "AAC, as long as 25 frames at 24: $(grep '# sound' .out)"
+"$CLIPS" compare x.mkv x.mp4 --min-snr 25 >.out 2>.err
+grep -q '^sound SNR: ' .out && ! grep -q 'sound: SNR' .err
+is $? "AAC's sound is the samples': $(grep SNR .out)"
+works "verify with sound" "$CLIPS" verify -q x.mp4
+grep -q '^equal sound: yes$' .out
+is $? "verify with sound: $(cat .out)"
+works "verify the samples" "$CLIPS" verify -q x.mkv
+if command -v ffmpeg >/dev/null; then
+    ffmpeg -v error -y -i x.mkv -c:v copy -af volume=0.999 -c:a pcm_f32le -map_metadata 0 y.mkv </dev/null
+    "$CLIPS" verify y.mkv -q >.out 2>.err
+    [ $? -eq 1 ] && grep -q '^equal pixels: yes$' .out && grep -q '^equal sound: no$' .out
+    is $? "a changed sound is not verified: $(cat .out .err)"
+    rm -f y.mkv
+fi
+mkdir f
+works "frames with sound" clip -p x --seed 5 --frames 25 --fps 24 -o "f/a-%02d.png"
+[ -e f/a.wav ] && [ "$(ls f | wc -l)" -eq 26 ] && [ "$(od -An -tu4 -j24 -N4 f/a.wav | tr -d ' ')" = 24000 ]
+is $? "a WAV beside them: $(ls f | tr '\n' ' ')"
+# 24,760 samples of the model's, 25,000 of the video's
+[ "$(wc -c <f/a.wav)" -eq $((58 + 8 * 24760)) ]
+is $? "of the model's own length: $(wc -c <f/a.wav)"
+rm f/*.png
+refused 2 "f/a.wav: exists; give -y" "a WAV that exists" clip -p x -o "f/a-%02d.png"
+refused 6 "x2.mp4: sound of 23456 Hz: aac: cannot begin" "a rate that AAC has not, before the work" \
+    env CLIP_SOUND=23456 "$CLIPS" generate -m shapes -q -p x -o x2.mp4
+CLIP_FAULT=error clip -p x --seed 5 --frames 25 --fps 24 -o y.mkv >.out 2>.err
+[ $? -eq 7 ] && [ -e y.latents.safetensors ]
+is $? "a failed decode leaves the latents of both: $(cat .err)"
+works "decoded later" decode y.latents.safetensors -o y.mkv
+"$CLIPS" compare x.mkv y.mkv >.out 2>.err && grep -q '^equal sound: yes$' .out && grep -q '^equal pixels: yes$' .out
+is $? "the same pictures and sound: $(cat .out .err)"
+printf '{"prompt": "x", "seed": 5, "frames": 25, "fps": "24", "output": "z.mkv"}\n' >one.jsonl
+works "in a batch" "$CLIPS" batch one.jsonl -m shapes --out p -q
+cmp -s x.mkv p/z.mkv
+is $? "the same bytes as alone"
+(ulimit -f 20; clip -p x --seed 5 --frames 25 --fps 24 -o w.mkv >.out 2>.err)
+[ $? -eq 6 ] && [ ! -e w.mkv ]
+is $? "no room: no file: $(cat .err)"
+unset CLIP_SOUND
+for f in $(left); do rm -rf "$f"; done
+
 # --- batch ---
 cat >jobs.jsonl <<'END'
 {"prompt": "a", "seed": 1, "output": "a.mp4", "frames": 5}

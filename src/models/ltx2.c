@@ -179,5 +179,6 @@ const ModelOps MODEL_LTX2 = {
     .advance = ltx2_advance,
     .finish = ltx2_finish,
     .decode = ltx2_decode,
+    .hears = ltx2_hears,
     .sound = ltx2_sound,
 };

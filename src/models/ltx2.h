@@ -89,6 +89,7 @@ Status ltx2_places(Ltx2 *z, Exec *x, const Run *run);
 
 Status ltx2_finish(Model *m, Exec *x, const Run *run, Tensor *latents);
 Status ltx2_decode(Model *m, Exec *x, const Run *run, Tensor latents, Tensor rgb);
+void ltx2_hears(const Model *m, int *rate, int *channels);
 Status ltx2_sound(Model *m, Exec *x, const Run *run, Tensor latents, Tensor *wave, int *rate);
 
 #endif

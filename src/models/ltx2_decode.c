@@ -13,6 +13,11 @@ Status ltx2_decode(Model *m, Exec *x, const Run *run, Tensor latents, Tensor rgb
         tensor_make(clip.data, F32, 4, (int64_t[]){s.frames, s.rows, s.cols, s.channels[LTX2_VIDEO]}), rgb);
 }
 
+void ltx2_hears(const Model *m, int *rate, int *channels) {
+    const Ltx2 *z = (const Ltx2 *)m;
+    *rate = (int)vocoder_ltx2_rate(&z->vocoder), *channels = (int)vocoder_ltx2_channels(&z->vocoder);
+}
+
 Status ltx2_sound(Model *m, Exec *x, const Run *run, Tensor latents, Tensor *wave, int *rate) {
     Ltx2 *z = (Ltx2 *)m;
     Ltx2Size s = ltx2_size(z, run->job);
