@@ -169,7 +169,11 @@ struct Turned {
 };
 
 __device__ inline Four other_lane(Four v, int by) {
-    return bits_as<Four>((unsigned long long)__shfl_xor_sync(ALL, bits_as<unsigned long long>(v), by));
+    unsigned long long raw;
+    memcpy(&raw, &v, sizeof raw);
+    raw = __shfl_xor_sync(ALL, raw, by);
+    memcpy(&v, &raw, sizeof v);
+    return v;
 }
 
 /* The row's sum in every thread: lanes by shuffles, then warps 2 and 3 into 0 and 1, then 1 into 0, as norm.cu. */
