@@ -301,8 +301,8 @@ def expect(op, i, w, b, s, out):
     if op == "stack_rms_norm":
         from diffusers.pipelines.ltx2.connectors import per_token_rms_norm
         y = per_token_rms_norm(i[0][None]).flatten(2, 3)
-        real = (torch.arange(len(i[0]), device=device) >= integer(s[1]))[None, :, None]
-        return [torch.where(real, y, torch.zeros_like(y))[0].view(i[0].shape)]
+        here = (torch.arange(len(i[0]), device=device) >= integer(s[1]))[None, :, None]
+        return [torch.where(here, y, torch.zeros_like(y))[0].view(i[0].shape)]
     if op == "linear_attention":
         return [linear_attention(*(i[n] for n in range(5)), decimal(real(s[0])))]
     if op == "dwconv3_glu":

@@ -24,6 +24,7 @@ enum {
     KEY_ATTENTION = 2,
     UNIFIED_SINCE = 91301,       /* cudnnGetVersion() */
     E_MAX = 256, E_STEP = 8,     /* what the flash engines take */
+    NARROW = 128,                /* heads of other engines */
     PARTS_SCORES = 64 << 20,     /* bytes of f32 scores of one block of queries */
     PARTS_WIDE = 256 << 20,      /* the same for heads that no flash engine takes: products of fewer rows leave SMs idle */
     PARTS_SMALL = 16 << 20,      /* problems of at most this many bytes of scores may leave cuDNN */
@@ -297,6 +298,7 @@ static bool flash_serves(const Attention *a) {
     if (a->q.dtype != BF16 || a->q.shape[2] % E_STEP || a->q.shape[2] > E_MAX) return false;
     if (a->bias.rank && (uintptr_t)a->bias.data % 16) return false;
     if (a->bias.rank == 2 && a->bias.stride[0] % E_STEP) return false;
+    if (a->bias.rank == 2 && a->q.shape[2] <= NARROW) return false; /* there cuDNN 9.19 leaves zeros in rows of masked tiles */
     for (int i = 0; i < 4; i++) {
         if ((uintptr_t)all[i]->data % 16) return false;
         if (all[i]->shape[0] > 1 && all[i]->stride[0] % E_STEP) return false;

@@ -242,8 +242,9 @@ bool fits(const LinearAttention *a) {
     for (const Tensor *i : t)
         if (i->rank != 3 || !tensor_same_shape(*i, a->q) || i->dtype != BF16 || i->stride[2] != 1) return false;
     int64_t e = a->q.shape[2], units = e / UNIT;
-    return e % UNIT == 0 && units >= LEAST_UNITS && units <= MOST_UNITS && a->q.shape[1] <= 65535 && aligned(a->v, PIECE) &&
-           aligned(a->kr, PIECE) && aligned(a->qr, PIECE) && aligned(a->o, 4);
+    bool several = a->q.shape[1] > 1; /* one head's product is no batch: the library cuts its sum */
+    return several && e % UNIT == 0 && units >= LEAST_UNITS && units <= MOST_UNITS && a->q.shape[1] <= 65535 &&
+           aligned(a->v, PIECE) && aligned(a->kr, PIECE) && aligned(a->qr, PIECE) && aligned(a->o, 4);
 }
 
 /* For what is handed over: the reference's. */
