@@ -51,6 +51,13 @@ static void which_file(const char *base) {
     expect_safetensors_file(dir, "diffusion_pytorch_model.safetensors", one, 4);
     expect_status(weights_open(dir, &f, &e), ERR_MODEL,
                   "both diffusion_pytorch_model.safetensors and model.safetensors are there", &e);
+    expect_text(dir, "config.json", "{\"model_type\":\"gemma3\"}");
+    expect_file(dir, "model.safetensors");
+    expect_text(dir, "config.json", "{\"_class_name\":\"AutoencoderKL\"}");
+    expect_file(dir, "diffusion_pytorch_model.safetensors");
+    expect_text(dir, "config.json", "{}");
+    expect_status(weights_open(dir, &f, &e), ERR_MODEL, "remove the one that is not meant", &e);
+    remove_in(dir, "config.json");
     remove_in(dir, "model.safetensors");
     remove_in(dir, "model.safetensors.index.json");
     expect_file(dir, "diffusion_pytorch_model.safetensors");

@@ -103,6 +103,19 @@ static Status nothing(const char *folder, Error *e) {
                 folder, *seen ? "; found only " : "", seen, *seen ? ", which is not read" : "");
 }
 
+/* Whose class the folder's config.json describes; both false where it says neither, or is not there. */
+static Status whose(const char *folder, bool *diffusers, bool *transformers, Error *e) {
+    Json *j = NULL;
+    char *path = file_join(folder, "config.json");
+    if (!path) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
+    *diffusers = *transformers = false;
+    Status s = file_exists(path) ? json_read(path, &j, e) : OK;
+    if (s == OK && j) *diffusers = json_get(j, "_class_name") != NULL, *transformers = json_get(j, "model_type") != NULL;
+    json_free(j);
+    free(path);
+    return s;
+}
+
 /* At most one of c->single and c->index is left non-empty; none: nothing is there under a known name. */
 static Status choose(const char *folder, Candidate *c, Error *e) {
     static const char *const VARIANTS[] = {"", "bf16", "fp16"};
@@ -111,11 +124,14 @@ static Status choose(const char *folder, Candidate *c, Error *e) {
         Candidate diffusers, transformers;
         bool a = look(folder, "diffusion_pytorch_model", VARIANTS[v], &diffusers);
         bool b = look(folder, "model", VARIANTS[v], &transformers);
-        if (a && b)
+        bool ours = false, theirs = false;
+        if (a && b) TRY(whose(folder, &ours, &theirs, e));
+        if (a && b && ours == theirs)
             return fail(e, ERR_MODEL, "%s: both %s and %s are there; remove the one that is not meant",
                         folder, diffusers.index[0] ? diffusers.index : diffusers.single,
                         transformers.single[0] ? transformers.single : transformers.index);
         if (!a && !b) continue;
+        if (a && b) a = ours;
         *c = a ? diffusers : transformers;
         if (c->index[0] && c->single[0]) *(a ? c->single : c->index) = 0;
         return OK;

@@ -2,8 +2,9 @@
  *
  * Not a name table: weights.h builds that. Which files are taken, first match wins:
  *   1. variant: plain names, then "bf16", then "fp16" (diffusion_pytorch_model.fp16.safetensors);
- *   2. within a variant, stems "diffusion_pytorch_model" (diffusers) and "model" (transformers). Both present is
- *      refused: nothing says which one is meant;
+ *   2. within a variant, stems "diffusion_pytorch_model" (diffusers) and "model" (transformers). Where both are there the
+ *      folder's config.json says whose class it is: "_class_name" is diffusers', "model_type" transformers' (LTX-2's published
+ *      text encoder has a second set that nobody reads). Without such a word both are refused;
  *   3. within a stem, what the reference takes when both forms are there: diffusers prefers the index to the single
  *      file, transformers the single file to the index.
  * Index names: STEM.safetensors.index.json, STEM.safetensors.index.VARIANT.json, STEM.VARIANT.safetensors.index.json.
