@@ -18,7 +18,7 @@ WHAT = {
     "vae_kl_1024_high_ms": "the same, high", "zimage_step_lossless_ms": "Z-Image 1024x1024, a step, lossless",
     "zimage_step_high_ms": "the same, high", "zimage_e2e8_ms": "Z-Image-Turbo, 8 steps, prompt to PNG, weights in place",
     "sana81_step_lossless_ms": "SANA-Video 832x480, 81 frames, a step with guidance, lossless", "sana81_step_high_ms": "the same, high",
-    "sana17_step_lossless_ms": "SANA-Video, 17 frames, lossless", "sana17_step_high_ms": "the same, high",
+    "sana17_step_lossless_ms": "SANA-Video, 17 frames, lossless", "sana17_step_high_ms": "SANA-Video, 17 frames, high",
     "vae_wan_81_lossless_ms": "Wan decoder 832x480, 81 frames, bf16, lossless", "vae_wan_81_high_ms": "the same, high",
     "vae_wan_81_f32_ms": "the same in f32 (TF32 convolutions), lossless",
     "sana81_e2e8_lossless_ms": "SANA-Video, 81 frames, 8 steps, prompt to MP4, lossless", "sana81_e2e8_high_ms": "the same, high",
