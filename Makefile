@@ -169,16 +169,20 @@ deps-test: ## install the programs that some tests compare with (ffmpeg, shells,
 	$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(DEB_TEST); }
 
 PROMPT ?= on a gray background: a big cyan circle in the top right and a large red disc in the top left
-demo: ditto ## render a picture with each checkpoint that ships
+CLIP ?= a red circle moves right
+demo: ditto ## render a picture or a clip with each checkpoint that ships
 	@mkdir -p out
 	@./ditto generate -m weights/demo-flux -p "$(PROMPT)" \
 	  -o out/demo.png -y --seed 1 -W 128 -H 128
 	@./ditto generate -m weights/demo-zimage -p "$(PROMPT)" \
 	  -o out/demo-zimage.png -y --seed 1 -W 128 -H 128
+	@./ditto generate -m weights/demo-sana-video -p "$(CLIP)" \
+	  -o out/demo-sana-video.$(if $(AVFOUND),mp4,%02d.png) -y --seed 1
 
 score-demo: ditto $(BUILD)/tests/score_demo ## draw and score all 100 held-out prompts of the demo checkpoints
 	@$(BUILD)/tests/score_demo
 	@$(BUILD)/tests/score_demo -m weights/demo-zimage
+	@$(BUILD)/tests/score_demo --clips
 
 check: ditto $(TESTS) lint-objects ## all tests and lint; the last line is "N passed, N failed"
 	@BUILD=$(BUILD) scripts/check.sh
