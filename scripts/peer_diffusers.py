@@ -156,6 +156,8 @@ def twin(model):
     with torch.device("meta"):
         other = type(model).from_config(model.config)
     other.load_state_dict(model.state_dict(), assign=True)
+    for name, module in model.named_modules():  # buffers that no file has: rotary tables
+        other.get_submodule(name)._buffers.update(module._buffers)
     return other.eval().requires_grad_(False)
 
 
