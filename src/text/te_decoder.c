@@ -19,23 +19,26 @@ Status te_decoder_theta(const Json *j, const char *path, double *theta, Error *e
     return OK;
 }
 
-Status te_decoder_rope(Exec *x, double theta, int64_t head, int64_t real, Tensor cos_table, Tensor sin_table) {
-    if (x->dry) return OK;
-    int64_t t = cos_table.shape[0], half = head / 2;
-    float *host = calloc((size_t)(2 * t * half), sizeof *host);
-    if (!host) return fail(x->error, ERR_MEMORY, "out of memory for rotary tables");
-    for (int64_t i = 0; i < half; i++) {
-        float power = (float)pow((double)(float)theta, (double)((float)(2 * i) / (float)head));
-        float frequency = 1.0f / power;
-        for (int64_t p = 0; p < real; p++) {
-            double angle = (double)((float)p * frequency);
-            float values[2] = {(float)cos(angle), (float)sin(angle)};
-            for (int k = 0; k < 2; k++)
-                host[(k * t + p) * half + i] = x->dtype == BF16 ? bf16_round(values[k]) : values[k];
-        }
+Status te_decoder_rope(Exec *x, double theta, double factor, int64_t first, Tensor cos_table, Tensor sin_table) {
+    size_t mark = arena_mark(x->work);
+    int64_t rows = cos_table.shape[0], half = cos_table.shape[1];
+    float *host = x->dry ? NULL : malloc((size_t)(rows * half) * sizeof *host);
+    if (!x->dry && !host) return fail(x->error, ERR_MEMORY, "out of memory for rotary tables");
+    for (int64_t i = 0; host && i < half; i++) {
+        float power = (float)pow((double)(float)theta, (double)((float)(2 * i) / (float)(2 * half)));
+        float frequency = 1.0f / power / (float)factor;
+        for (int64_t p = 0; p < rows; p++) host[p * half + i] = (float)(first + p) * frequency;
     }
-    Status s = exec_upload(x, cos_table, host);
-    if (s == OK) s = exec_upload(x, sin_table, host + t * half);
+    Tensor angles = exec_new_as(x, F32, rows, half), narrow = exec_new(x, rows, half);
+    Status s = exec_upload(x, angles, host);
     free(host);
-    return s;
+    TRY(s);
+    TRY(op_cos_sin(x, &(CosSin){.cos = cos_table, .sin = sin_table, .x = angles}));
+    for (int i = 0; x->dtype != F32 && i < 2; i++) {
+        Tensor table = i ? sin_table : cos_table;
+        TRY(op_copy(x, &(Copy){.y = narrow, .x = table}));
+        TRY(op_copy(x, &(Copy){.y = table, .x = narrow}));
+    }
+    arena_reset(x->work, mark);
+    return OK;
 }

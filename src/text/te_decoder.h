@@ -13,7 +13,9 @@
  * type other than "default", and for a theta that is not above 1. Absent keys leave *theta. */
 Status te_decoder_theta(const Json *j, const char *path, double *theta, Error *e);
 
-/* cos, sin F32 [T, head/2], the first `real` rows; the padding behind them is given zeros. Nothing on a dry run. */
-Status te_decoder_rope(Exec *x, double theta, int64_t head, int64_t real, Tensor cos_table, Tensor sin_table);
+/* cos, sin F32 [T, head/2] of positions first, first + 1, ...: angles p / theta^(2i / head) / factor in f32, their cosines and
+ * sines by op_cos_sin, rounded to the stream's dtype. Easy to get wrong: PyTorch's power is a unit off the exact one for single i
+ * (1e4 and 1e6 of heads of 256, 1e6 of 128: one each); ours is exact. */
+Status te_decoder_rope(Exec *x, double theta, double factor, int64_t first, Tensor cos_table, Tensor sin_table);
 
 #endif

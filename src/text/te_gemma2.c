@@ -152,7 +152,7 @@ Status te_gemma2_encode(const Gemma2 *g, Exec *x, Tensor ids, Tensor y) {
     int64_t t = ids.shape[0], half = g->c.head / 2, real = y.shape[0];
     Tensor h = exec_new(x, t, g->c.hidden), shown = tensor_slice(h, 0, 0, real);
     Tensor cos_table = exec_new_as(x, F32, t, half), sin_table = exec_new_as(x, F32, t, half);
-    TRY(te_decoder_rope(x, g->c.theta, g->c.head, real, cos_table, sin_table));
+    TRY(te_decoder_rope(x, g->c.theta, 1, 0, cos_table, sin_table));
     TRY(weights_enter(x, WEIGHTS_PART));
     TRY(embed(g, x, ids, h));
     TRY(exec_tap(x, "gemma2.embed", shown));

@@ -142,31 +142,6 @@ typedef struct Kind {
     Tensor mask;     /* [R,R] of the dtype: what is added to the scores; absent: causal and nothing else */
 } Kind;
 
-/* Slots first, first + 1, ... Angles are f32, the tables rounded to the dtype. */
-static Status rope(Exec *x, const Gemma3Rope *r, int64_t first, Kind *k) {
-    size_t mark = arena_mark(x->work);
-    int64_t rows = k->cos.shape[0], half = k->cos.shape[1];
-    float *host = x->dry ? NULL : malloc((size_t)(rows * half) * sizeof *host);
-    if (!x->dry && !host) return fail(x->error, ERR_MEMORY, "out of memory for rotary tables");
-    for (int64_t i = 0; host && i < half; i++) {
-        float power = (float)pow((double)(float)r->theta, (double)((float)(2 * i) / (float)(2 * half)));
-        float frequency = 1.0f / power / (float)r->factor;
-        for (int64_t p = 0; p < rows; p++) host[p * half + i] = (float)(first + p) * frequency;
-    }
-    Tensor angles = exec_new_as(x, F32, rows, half), narrow = exec_new(x, rows, half);
-    Status s = exec_upload(x, angles, host);
-    free(host);
-    TRY(s);
-    TRY(op_cos_sin(x, &(CosSin){.cos = k->cos, .sin = k->sin, .x = angles}));
-    for (int i = 0; x->dtype != F32 && i < 2; i++) {
-        Tensor table = i ? k->sin : k->cos;
-        TRY(op_copy(x, &(Copy){.y = narrow, .x = table}));
-        TRY(op_copy(x, &(Copy){.y = table, .x = narrow}));
-    }
-    arena_reset(x->work, mark);
-    return OK;
-}
-
 /* The least finite number, not minus infinity: padding sees nothing, and its rows must not become NaNs that the others then
  * multiply with 0. */
 static Status fill_mask(Exec *x, Tensor mask, int64_t pads, int64_t window) {
@@ -189,7 +164,8 @@ static Status fill_mask(Exec *x, Tensor mask, int64_t pads, int64_t window) {
 static Status kind_of(const Gemma3 *g, Exec *x, bool sliding, int64_t rows, int64_t slots, int64_t real, Kind *k) {
     int64_t half = g->c.head / 2, window = sliding ? g->c.window : 0;
     *k = (Kind){.cos = exec_new_as(x, F32, rows, half), .sin = exec_new_as(x, F32, rows, half)};
-    TRY(rope(x, sliding ? &g->c.sliding : &g->c.full, slots - rows, k));
+    const Gemma3Rope *r = sliding ? &g->c.sliding : &g->c.full;
+    TRY(te_decoder_rope(x, r->theta, r->factor, slots - rows, k->cos, k->sin));
     if (rows == real && !(sliding && rows >= window)) return OK;
     k->mask = exec_new(x, rows, rows);
     return fill_mask(x, k->mask, rows - real, window);

@@ -107,7 +107,7 @@ Status te_qwen3_encode(const Qwen3 *q, Exec *x, Tensor ids, Tensor y) {
     Tensor wanted = y;
     if (t > real) y = exec_new(x, t, q->c.hidden);
     Tensor cos_table = exec_new_as(x, F32, t, half), sin_table = exec_new_as(x, F32, t, half);
-    TRY(te_decoder_rope(x, q->c.theta, q->c.head, real, cos_table, sin_table));
+    TRY(te_decoder_rope(x, q->c.theta, 1, 0, cos_table, sin_table));
     TRY(weights_enter(x, WEIGHTS_PART));
     TRY(op_embed(x, &(Embed){.y = y, .ids = ids, .table = &q->token}));
     TRY(exec_tap(x, "qwen3.embed", tensor_slice(y, 0, 0, real)));
