@@ -46,7 +46,7 @@ parity() { # name model dtype width height steps text prompt [option...]: option
     "$bin/ditto" generate -m "$m" -p "$p" "${same[@]}" -o "$d/ours.$kind" -y -v --dump "$d/ours" || return
     "$bin/ditto" ab "$d/ref" "$d/ours"
 }
-models=${MODELS:-flux zimage sana} kind=png
+models=${MODELS:-flux zimage sana ltx2} kind=png
 wants() { case " $models " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
 flux_parity() {
     parity tiny-f32 tests/golden/tiny-flux f32 112 80 3 19 "a small red circle, and a large blue square on the left"
@@ -132,12 +132,28 @@ sana_parity() {
         rm -rf "$full"
     fi
 }
+ltx2_parity() {
+    local tiny=$work/l-tiny full=$work/l-full p="A cat runs" kind=%03d.png
+    local two="--guidance-rescale 0 --audio-guidance-rescale 0 --stg-scale 0 --audio-stg-scale 0 --modality-scale 1 --audio-modality-scale 1"
+    python3 scripts/make_tiny_ltx2.py "$tiny"
+    for dtype in f32 bf16; do # two passes a step, then the pipeline's four
+        # shellcheck disable=SC2086
+        parity l-tiny-two-$dtype "$tiny" $dtype 64 64 3 1024 "$p" --frames 9 -n bad $two
+        parity l-tiny-four-$dtype "$tiny" $dtype 64 64 3 1024 "$p" --frames 9 -n bad
+    done
+    if [ -n "${WIDE:-}" ]; then # published widths, few layers
+        python3 scripts/random_checkpoint.py "$full" --model ltx2 --layers 2 --gemma-layers 2
+        parity l-wide-bf16 "$full" bf16 768 512 2 1024 "$p" --frames 121 -n bad
+        rm -rf "$full"
+    fi
+}
 if python3 -c 'import diffusers' 2>/dev/null; then
     {
         head
         wants flux && flux_parity
         wants zimage && zimage_parity
         wants sana && sana_parity
+        wants ltx2 && ltx2_parity
         true
     } >"$out/parity.txt" 2>&1
     rm -rf "$work"
