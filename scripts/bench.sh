@@ -6,8 +6,8 @@
 # Appends one JSON object a figure: name, value (median), min, max, runs, unit, peers, quality, date, gpu, driver, cuda,
 # cublas, cudnn, commit. Peers run in turns with ours after a common warm-up; without diffusers here there are none.
 # BIN: folder with ditto (build/portable, else .). MODEL: a FLUX.1-dev folder, ZMODEL: a Z-Image-Turbo folder, for the figures
-# that begin with zimage_, SMODEL: a SANA-Video folder, for sana and vae_wan_; by default random ones are written to $TMPDIR
-# (33, 21 and 10 GB, kept). RESULTS: another file to
+# that begin with zimage_, SMODEL: a SANA-Video folder, for sana and vae_wan_, LMODEL: an LTX-2 folder, for ltx2 and vae_ltx2_; by
+# default random ones are written to $TMPDIR (33, 21, 10 and 70 GB, kept), LTX-2's only when a figure of it is named. RESULTS: another file to
 # append to. COMMIT where git cannot tell. ROUNDS (5), PEER_ARGS.
 # Easy to get wrong: the card is power-limited, so a figure counts as its ratio to the peers of the same line. Nothing
 # else may run on the GPU. CUDA libraries are PyTorch's own copies, so that both sides call the same ones.
@@ -20,13 +20,14 @@ results=${RESULTS:-tests/gpu-results/bench.jsonl}
 model=${MODEL:-${TMPDIR:-/tmp}/ditto-random-flux-dev}
 zmodel=${ZMODEL:-${TMPDIR:-/tmp}/ditto-random-z-image-turbo}
 smodel=${SMODEL:-${TMPDIR:-/tmp}/ditto-random-sana-video}
+lmodel=${LMODEL:-${TMPDIR:-/tmp}/ditto-random-ltx2}
 libs=$(python3 scripts/torch_libs.py)
 LD_LIBRARY_PATH=$libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
 [ "${1:-}" = --list ] && exec python3 scripts/peer_diffusers.py --list
-flux=() zimage=() sana=()
+flux=() zimage=() sana=() ltx2=()
 for name in "$@"; do
-    case $name in zimage_*) zimage+=("$name") ;; sana* | vae_wan_*) sana+=("$name") ;; *) flux+=("$name") ;; esac
+    case $name in zimage_*) zimage+=("$name") ;; sana* | vae_wan_*) sana+=("$name") ;; ltx2* | vae_ltx2_*) ltx2+=("$name") ;; *) flux+=("$name") ;; esac
 done
 need() { # variable folder model
     [ -f "$2/model_index.json" ] && return
@@ -53,5 +54,9 @@ fi
 if [ $# = 0 ] || [ ${#sana[@]} -gt 0 ]; then
     need SMODEL "$smodel" sana-video
     run "$smodel" "${sana[@]}" || status=1
+fi
+if [ ${#ltx2[@]} -gt 0 ]; then # by name only: 70 GB
+    need LMODEL "$lmodel" ltx2
+    run "$lmodel" "${ltx2[@]}" || status=1
 fi
 exit $status

@@ -23,6 +23,8 @@ WHAT = {
     "vae_wan_81_f32_ms": "the same in f32 (TF32 convolutions), lossless",
     "sana81_e2e8_lossless_ms": "SANA-Video, 81 frames, 8 steps, prompt to MP4, lossless", "sana81_e2e8_high_ms": "the same, high",
     "zimage_text_ms": "Z-Image's text encoder alone, 64 tokens",
+    "ltx2_step_lossless_ms": "LTX-2 768x512, 121 frames, a step with guidance (two passes), lossless", "ltx2_step_high_ms": "the same, high",
+    "vae_ltx2_121_lossless_ms": "LTX-2's decoders, 121 frames and sound, lossless", "vae_ltx2_121_high_ms": "the same, high",
     "resgate_t_us": "residual gate, transposed, 7800x2240", "resgate_us": "residual gate 4096x3072",
     "ln_mod_us": "LayerNorm + modulation 4096x3072"}
 PEERS = {"diffusers_eager": "diffusers", "diffusers_compiled": "diffusers compiled", "diffusers_channels_last": "diffusers, channels last",

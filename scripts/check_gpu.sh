@@ -3,7 +3,7 @@
 #
 #   scripts/check_gpu.sh OUT [BIN]     BIN: folder with ditto and tests/checkop (default build/portable)
 #
-# ONLY=checkop, bench, torch or parity runs one of them; MODELS="flux zimage sana" says whose parity. WIDE=1 adds a run at the
+# ONLY=checkop, bench, torch or parity runs one of them; MODELS="flux zimage sana ltx2" says whose parity. WIDE=1 adds a run at the
 # models' own widths with random weights, FULL=1 one at full size (FLUX.1-dev: 33 GB on disk, 60 GB of memory, streamed
 # through less device memory too; Z-Image-Turbo: 33 GB on disk, ZDISK=bf16: 21; SANA-Video: 14). Each is deleted before the next
 # is written.

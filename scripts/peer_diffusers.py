@@ -400,6 +400,53 @@ def sana_clip(a, wanted):
         figure(name, values, "ms", theirs, answer)
 
 
+# --- LTX-2 ---
+
+TWO_PASSES = ["--stg-scale", "0", "--audio-stg-scale", "0", "--modality-scale", "1", "--audio-modality-scale", "1",
+              "--guidance-rescale", "0", "--audio-guidance-rescale", "0"]
+
+
+def ltx2_size(a):
+    return (a.width or 768, a.height or 512)
+
+
+def ltx2_step(a, wanted):
+    """One step with guidance alone, 121 frames and their sound: a batch of two for both, as the pipeline has it."""
+    width, height = ltx2_size(a)
+    peers = {}
+    if a.peers:
+        from diffusers import LTX2VideoTransformer3DModel
+        eager = load_part(a, LTX2VideoTransformer3DModel, "transformer")
+        c, r, frames, audio = eager.config, dict(device=a.device, dtype=BF16), 16, 126
+        x = torch.randn(2, frames * (height // 32) * (width // 32), c.in_channels, **r)
+        s = torch.randn(2, audio, c.audio_in_channels, **r)
+        e = torch.randn(2, 1024, c.caption_channels, **r)
+        t, mask = torch.tensor([500.0, 500.0], device=a.device), torch.ones(2, 1024, device=a.device, dtype=torch.int64)
+        given = dict(encoder_attention_mask=mask, audio_encoder_attention_mask=mask, num_frames=frames, height=height // 32,
+                     width=width // 32, fps=24.0, audio_num_frames=audio, return_dict=False)
+        peers["diffusers_eager"] = lambda: eager(x, s, e, e, t, **given)
+        if a.compile:
+            compiled = twin(eager)
+            for block in compiled.transformer_blocks:
+                block.compile(fullgraph=False)
+            peers["diffusers_compiled"] = lambda: compiled(x, s, e, e, t, **given)
+    for name, values, theirs, answer in turns(a, "step", 3, 1, peers, wanted, ["--frames", "121", *TWO_PASSES]):
+        figure(name, values, "ms", theirs, answer)
+
+
+def ltx2_decode(a, wanted):
+    """121 frames from their latents; ours with the sound's decoders behind them, which are small."""
+    width, height = ltx2_size(a)
+    peers = {}
+    if a.peers:
+        from diffusers import AutoencoderKLLTX2Video
+        eager = load_part(a, AutoencoderKLLTX2Video, "vae")
+        z = torch.randn(1, eager.config.latent_channels, 16, height // 32, width // 32, device=a.device, dtype=BF16)
+        peers["diffusers_eager"] = lambda: eager.decode(z, return_dict=False)
+    for name, values, theirs, answer in turns(a, "decode", 2, 1, peers, wanted, ["--frames", "121", *TWO_PASSES]):
+        figure(name, values, "ms", theirs, answer)
+
+
 LONGER = ("a lighthouse on a cliff at dusk, waves breaking far below, the beam cutting through mist, gulls above the lamp, a small boat "
           "with a lantern coming home, wet rocks, long exposure, muted blue and orange, a wide empty sky, take 123")
 
@@ -460,10 +507,12 @@ ZIMAGE = {"zimage_step_lossless_ms": zimage_step, "zimage_step_high_ms": zimage_
 SANA = {"sana81_step_lossless_ms": sana_step, "sana81_step_high_ms": sana_step, "sana17_step_lossless_ms": sana17_step,
         "sana17_step_high_ms": sana17_step, "vae_wan_81_lossless_ms": wan_decode, "vae_wan_81_high_ms": wan_decode,
         "vae_wan_81_f32_ms": wan_decode_f32, "sana81_e2e8_lossless_ms": sana_clip, "sana81_e2e8_high_ms": sana_clip}
+LTX2 = {"ltx2_step_lossless_ms": ltx2_step, "ltx2_step_high_ms": ltx2_step, "vae_ltx2_121_lossless_ms": ltx2_decode,
+        "vae_ltx2_121_high_ms": ltx2_decode}
 # Those with a peak first: nothing of PyTorch's may be on the GPU then.
 OF = {"flux_e2e28_s": flux_whole, "flux_peak_gib": flux_whole, "flux_load_s": flux_load, "flux_step_lossless_ms": flux_step,
       "flux_step_high_ms": flux_step, "vae_kl_1024_lossless_ms": vae_decode, "vae_kl_1024_high_ms": vae_decode,
-      **{name: kernels for name in KERNELS}, **ZIMAGE, **SANA}
+      **{name: kernels for name in KERNELS}, **ZIMAGE, **SANA, **LTX2}
 FIGURES = list(OF)
 
 
@@ -471,8 +520,10 @@ def of_model(a, name):
     """Does the figure belong to the checkpoint at hand?"""
     with open(os.path.join(a.model, "model_index.json")) as f:
         cls = json.load(f)["_class_name"]
-    return name in ZIMAGE if cls == "ZImagePipeline" else name in SANA if cls.startswith("Sana") else \
-        name not in ZIMAGE and name not in SANA
+    for start, names in (("ZImage", ZIMAGE), ("Sana", SANA), ("LTX2", LTX2)):
+        if cls.startswith(start) or name in names:
+            return cls.startswith(start) and name in names
+    return True
 
 
 def against(a):

@@ -29,6 +29,7 @@ typedef struct BenchOptions {
     bool no_graphs;       /* as PipelineOptions */
     int width, height, frames;   /* 0: the model's */
     int steps;                   /* of picture; 0: the model's */
+    const double *guide;         /* [GUIDE_KINDS], as Job; below 0, or NULL: the model's */
     int runs, warmup;
     bool serve;
     bool profile;                /* times of the ops too (optimes.h), as a table on err */
