@@ -4,82 +4,16 @@
  * (bf16). Each fault must raise some stage above its limit and at least tenfold.
  *
  * GOLDEN_VERBOSE=1 prints every stage and fault. Easy to get wrong: run from the repository root. */
-#include "expect.h"
-#include "fault.h"
+#include "fault_steps.h"
+#include "golden_bench.h"
 #include "golden_gemma2.h"
 
-#include <omp.h>
+static Status measure(Bench *b, const char *folder, bool bf16) { return golden_gemma2(&b->g, folder, bf16 ? BF16 : F32); }
 
-static const double F32_LIMIT = 1e-6 / 1e-4; /* of GOLDEN_F32's allowance */
-
-typedef struct Bench {
-    Golden g;
-    char folder[500], model[600];
-    GoldenStage clean[2][GOLDEN_STAGES]; /* F32, BF16 */
-    int count[2];
-} Bench;
-
-static Status measure(Bench *b, bool bf16) {
-    b->g.stages = 0, b->g.worst = 0;
-    return golden_gemma2(&b->g, b->model, bf16 ? BF16 : F32);
-}
-
-static void clean_run(Bench *b, bool bf16, const char *name) {
-    Status s = measure(b, bf16);
-    double limit = bf16 ? 1 : F32_LIMIT;
-    if (s != OK) printf("%s: %s\n", name, b->g.error.text);
-    expect(s == OK && b->g.stages > 0);
-    for (int k = 0; k < b->g.stages; k++) {
-        bool good = b->g.stage[k].metric <= limit;
-        expect_at(good, b->g.stage[k].name, name, 0);
-        if (getenv("GOLDEN_VERBOSE") || !good)
-            printf("%-12s %-16s %.4f of the allowance\n", name, b->g.stage[k].name, b->g.stage[k].metric / limit);
-    }
-    for (int k = 0; k < b->g.file.count; k++) { /* every golden output was compared */
-        bool seen = !strchr(b->g.file.entry[k].name, '.') || strchr(b->g.file.entry[k].name, '@');
-        for (int j = 0; j < b->g.stages; j++) seen |= !strcmp(b->g.stage[j].name, b->g.file.entry[k].name);
-        expect_at(seen, b->g.file.entry[k].name, name, 0);
-    }
-}
-
-/* --- faults --- */
-
-static void judge(const Bench *b, bool bf16, const char *what) {
-    double best = -1, got = 0, was = 0, limit = bf16 ? 1 : F32_LIMIT;
-    for (int i = 0; i < b->g.stages; i++)
-        for (int k = 0; k < b->count[bf16]; k++) {
-            const GoldenStage *now = &b->g.stage[i], *before = &b->clean[bf16][k];
-            double factor = now->metric <= limit ? 0 : before->metric > 0 ? now->metric / before->metric : INFINITY;
-            if (strcmp(now->name, before->name) || factor < best) continue;
-            best = factor, got = now->metric, was = before->metric;
-        }
-    expect_at(best >= 10, what, bf16 ? "bf16" : "f32", 0);
-    if (best < 10 || getenv("GOLDEN_VERBOSE")) printf("%s: metric %.3g, without the fault %.3g\n", what, got, was);
-}
-
-static void tensor_fault(Bench *b, const char *a, const char *other) {
-    MutateFile m = {0};
-    char what[300];
-    snprintf(what, sizeof what, "%.120s %.120s", a, other ? other : "perturbed");
-    mutate_open(&m, b->model, GEMMA2_FILE);
-    if (other) mutate_swap(&m, a, other);
-    else mutate_perturb(&m, a);
-    mutate_save(&m);
-    expect_at(measure(b, false) == OK, what, b->g.error.text, 0);
-    judge(b, false, what);
-    gemma2_write(b->model);
-}
+/* --- the checkpoint --- */
 
 static void tensors(Bench *b) {
-    MutateFile m = {0};
-    char names[64][96];
-    mutate_open(&m, b->model, GEMMA2_FILE);
-    int count = m.st.count;
-    expect(count == 2 + 4 * 11);
-    for (int i = 0; i < count && i < 64; i++) snprintf(names[i], sizeof names[i], "%s", m.st.entry[i].name);
-    safetensors_close(&m.st);
-    free(m.bytes);
-    for (int i = 0; i < count && i < 64; i++) tensor_fault(b, names[i], NULL);
+    expect(bench_tensors(b, NULL) == 2 + 4 * 11);
 #define L "layers.1."
     static const char *const SWAPS[][2] = {
         {L "self_attn.k_proj.weight", L "self_attn.v_proj.weight"},
@@ -92,7 +26,7 @@ static void tensors(Bench *b) {
         {"norm.weight", "layers.3.post_feedforward_layernorm.weight"},
     };
 #undef L
-    for (size_t i = 0; i < sizeof SWAPS / sizeof *SWAPS; i++) tensor_fault(b, SWAPS[i][0], SWAPS[i][1]);
+    bench_swaps(b, SWAPS, sizeof SWAPS / sizeof *SWAPS);
 }
 
 static void configs(Bench *b) {
@@ -144,14 +78,7 @@ static void configs(Bench *b) {
         } else {
             mutate_json(b->model, "config.json", FAULTS[k].key, FAULTS[k].value);
         }
-        Status s = measure(b, false);
-        if (refusal) {
-            expect_at(s == ERR_MODEL && strstr(b->g.error.text, refusal), what, b->g.error.text, (int)i);
-        } else {
-            expect_at(s == OK, what, b->g.error.text, (int)i);
-            judge(b, false, what);
-        }
-        gemma2_write(b->model);
+        bench_configured(b, what, refusal);
     }
 }
 
@@ -238,45 +165,9 @@ static Status quotient_unrounded(Exec *x, const void *a) { return (void)x, score
 static Status tanh_unrounded(Exec *x, const void *a) { return (void)x, score_fault(a, TANH); }
 static Status cap_first(Exec *x, const void *a) { return (void)x, score_fault(a, CAP_FIRST); }
 
-static Status rope_at_once(Exec *x, const void *args) {
-    QkNormRopeHead a = *(const QkNormRopeHead *)args;
-    a.rope = ROPE_HALF;
-    return fault_call(x, OP_qk_norm_rope_head, &a);
-}
-static Status rope_pairs(Exec *x, const void *args) {
-    QkNormRopeHead a = *(const QkNormRopeHead *)args;
-    a.rope = ROPE_INTERLEAVED;
-    return fault_call(x, OP_qk_norm_rope_head, &a);
-}
-static Status scale_unrounded(Exec *x, const void *args) {
-    Affine a = *(const Affine *)args;
-    a.mul = sqrtf((float)a.x.shape[1]);
-    return fault_call(x, OP_affine, &a);
-}
-static Status unscaled(Exec *x, const void *args) {
-    Affine a = *(const Affine *)args;
-    a.mul = 1;
-    return fault_call(x, OP_affine, &a);
-}
-static Status gelu_erf(Exec *x, const void *args) {
-    ActMul a = *(const ActMul *)args;
-    a.kind = ACT_GELU_ERF;
-    return fault_call(x, OP_act_mul, &a);
-}
-static Status gate_unrounded(Exec *x, const void *args) {
-    const ActMul *a = args;
-    (void)x;
-    for (int64_t i = 0; i < a->a.shape[0]; i++)
-        for (int64_t j = 0; j < a->a.shape[1]; j++) {
-            double v = (double)fault_get(a->a, i, j), g = 0.5 * v * (1 + tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
-            golden_put((char *)a->y.data + i * a->y.stride[0] * 2, BF16, j, g * (double)fault_get(a->b, i, j));
-        }
-    return OK;
-}
-
 static void faulty_ops(Bench *b) {
 #define F(what, op, run) {what, {OP_##op, "fault", run, NULL, NULL}}
-    static const struct { const char *what; Impl impl; } FAULTS[] = {
+    static const BenchFault FAULTS[] = {
         F("norm rounded before its weight", rmsnorm, norm_first),
         F("1 + weight rounded", rmsnorm, norm_plus),
         F("weight for 1 + weight", rmsnorm, norm_no_plus),
@@ -287,41 +178,31 @@ static void faulty_ops(Bench *b) {
         F("score over the cap not rounded", attention_eager, quotient_unrounded),
         F("tanh of the cap not rounded", attention_eager, tanh_unrounded),
         F("cap before the scale", attention_eager, cap_first),
-        F("RoPE in one rounding", qk_norm_rope_head, rope_at_once),
-        F("RoPE interleaved pairs", qk_norm_rope_head, rope_pairs),
-        F("scale of the embeddings not rounded", affine, scale_unrounded),
-        F("embeddings not scaled", affine, unscaled),
-        F("GELU by erf", act_mul, gelu_erf),
-        F("GELU not rounded before the product", act_mul, gate_unrounded),
+        F("RoPE in one rounding", qk_norm_rope_head, fault_rope_once),
+        F("RoPE interleaved pairs", qk_norm_rope_head, fault_rope_pairs),
+        F("scale of the embeddings not rounded", affine, fault_scale_unrounded),
+        F("embeddings not scaled", affine, fault_unscaled),
+        F("GELU by erf", act_mul, fault_gelu_erf),
+        F("GELU not rounded before the product", act_mul, fault_gelu_unrounded),
     };
 #undef F
-    for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
-        fault_mount(&b->g, &FAULTS[i].impl);
-        expect_at(measure(b, true) == OK, FAULTS[i].what, b->g.error.text, 0);
-        judge(b, true, FAULTS[i].what);
-    }
+    bench_faults(b, FAULTS, sizeof FAULTS / sizeof *FAULTS);
 }
 
 int main(void) {
     static Bench b; /* lint: allow-static (test program: the sheets are large) */
-    omp_set_num_threads(1); /* tiny tensors: threads only wait for each other */
-    if (golden_open(&b.g) != OK) return printf("%s\n", b.g.error.text), 1;
-    expect_folder(b.folder, sizeof b.folder);
-    snprintf(b.model, sizeof b.model, "%s/text_encoder", b.folder);
-    gemma2_write(b.model);
+    if (bench_open(&b) != OK) return printf("%s\n", b.g.error.text), 1;
+    b.name = "gemma2", b.file = GEMMA2_FILE, b.measure = measure, b.f32_limit = 1e-6 / GOLDEN_F32;
+    gemma2_write(b.clean);
+    mutate_copy_folder(b.clean, b.model);
     b.g.ops.row_bits = true; /* padding runs too, where no real token sees it */
-    clean_run(&b, false, "f32 padded");
-    clean_run(&b, true, "bf16 padded");
+    bench_clean(&b, false, "f32 padded");
+    bench_clean(&b, true, "bf16 padded");
     b.g.ops.row_bits = false;
-    for (int bf16 = 0; bf16 < 2; bf16++) {
-        clean_run(&b, bf16, bf16 ? "bf16" : "f32");
-        memcpy(b.clean[bf16], b.g.stage, sizeof b.g.stage);
-        b.count[bf16] = b.g.stages;
-    }
+    bench_clean(&b, false, "f32");
+    bench_clean(&b, true, "bf16");
     tensors(&b);
     configs(&b);
     faulty_ops(&b);
-    golden_close(&b.g);
-    expect_cleanup(b.folder);
-    return expect_done();
+    return bench_close(&b);
 }

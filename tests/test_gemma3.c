@@ -3,13 +3,11 @@
  * and what its config refuses. Then whether these goldens notice faults (golden_bench.h).
  *
  * GOLDEN_VERBOSE=1 prints every stage and fault. Easy to get wrong: run from the repository root. */
+#include "fault_steps.h"
 #include "golden_bench.h"
 #include "golden_ltx2_text.h"
 
-#include <omp.h>
-
-static Status measure(Bench *b, bool bf16) { return golden_gemma3(&b->g, b->model, bf16 ? BF16 : F32); }
-static void write_model(Bench *b) { gemma3_write(b->model); }
+static Status measure(Bench *b, const char *folder, bool bf16) { return golden_gemma3(&b->g, folder, bf16 ? BF16 : F32); }
 
 /* --- names --- */
 
@@ -86,15 +84,14 @@ static void configs(Bench *b) {
     };
     for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
         edit(b, FAULTS[i].key, FAULTS[i].value, NULL);
-        Status s = bench_measure(b, false);
-        if (FAULTS[i].refusal && *FAULTS[i].refusal) {
-            expect_at(s == ERR_MODEL && strstr(b->g.error.text, FAULTS[i].refusal), FAULTS[i].key, b->g.error.text, (int)i);
-        } else {
-            expect_at(s == OK, FAULTS[i].key, b->g.error.text, (int)i);
-            if (FAULTS[i].refusal) expect_at(b->g.worst <= BENCH_F32_LIMIT, FAULTS[i].key, "changed", (int)i);
-            else bench_judge(b, false, FAULTS[i].key);
+        const char *refusal = FAULTS[i].refusal;
+        if (!refusal || *refusal) {
+            bench_configured(b, FAULTS[i].key, refusal);
+            continue;
         }
-        gemma3_write(b->model);
+        expect_at(bench_measure(b, b->model, false) == OK, FAULTS[i].key, b->g.error.text, (int)i);
+        expect_at(b->g.worst <= BENCH_F32_LIMIT, FAULTS[i].key, "changed", (int)i);
+        bench_put_back(b, b->config);
     }
 }
 
@@ -105,13 +102,13 @@ static void older(Bench *b) {
     edit(b, "rope_local_base_freq", "100.0", NULL);
     edit(b, "layer_types", "null", NULL); /* every third is a full one: of these five that leaves the last wrong */
     edit(b, "sliding_window_pattern", "3", NULL);
-    expect(bench_measure(b, false) == OK);
+    expect(bench_measure(b, b->model, false) == OK);
     for (int k = 0; k < b->g.stages; k++) /* the f32 goldens begin behind the last layer */
         expect(strcmp(b->g.stage[k].name, "gemma3.norm") || b->g.stage[k].metric > BENCH_F32_LIMIT);
     edit(b, "layer_types", "[\"sliding_attention\", \"sliding_attention\", \"full_attention\", \"sliding_attention\", "
                            "\"full_attention\"]", NULL);
     bench_clean(b, false, "older config");
-    gemma3_write(b->model);
+    bench_put_back(b, b->config);
     Gemma3 m;
     Error e = {0};
     edit(b, "layer_types", "null", NULL);
@@ -122,7 +119,7 @@ static void older(Bench *b) {
     snprintf(path, sizeof path, "%s/config.json", b->model);
     mutate_write(path, "{\"model_type\": \"gemma3\"}", 24);
     expect(te_gemma3_open(b->model, &m, &e) == ERR_MODEL && strstr(e.text, "text_config"));
-    gemma3_write(b->model);
+    bench_put_back(b, b->config);
 }
 
 /* --- ops --- */
@@ -176,22 +173,6 @@ static Status heads_no_plus(Exec *x, const void *a) { return heads_fault(x, a, N
 static Status heads_unnormed(Exec *x, const void *args) {
     QkNormRopeHead a = *(const QkNormRopeHead *)args;
     a.form = RMS_NONE, a.wq = a.wk = (Tensor){0};
-    return fault_call(x, OP_qk_norm_rope_head, &a);
-}
-static Status heads_once(Exec *x, const void *args) {
-    QkNormRopeHead a = *(const QkNormRopeHead *)args;
-    a.form = RMS_ONCE;
-    return fault_call(x, OP_qk_norm_rope_head, &a);
-}
-
-static Status rope_at_once(Exec *x, const void *args) {
-    QkNormRopeHead a = *(const QkNormRopeHead *)args;
-    a.rope = ROPE_HALF;
-    return fault_call(x, OP_qk_norm_rope_head, &a);
-}
-static Status rope_pairs(Exec *x, const void *args) {
-    QkNormRopeHead a = *(const QkNormRopeHead *)args;
-    a.rope = ROPE_INTERLEAVED;
     return fault_call(x, OP_qk_norm_rope_head, &a);
 }
 
@@ -255,31 +236,6 @@ static Status wrong_group(Exec *x, const void *args) {
     return fault_call(x, OP_attention, &a);
 }
 
-static Status scale_unrounded(Exec *x, const void *args) {
-    Affine a = *(const Affine *)args;
-    a.mul = sqrtf((float)a.x.shape[1]);
-    return fault_call(x, OP_affine, &a);
-}
-static Status unscaled(Exec *x, const void *args) {
-    Affine a = *(const Affine *)args;
-    a.mul = 1;
-    return fault_call(x, OP_affine, &a);
-}
-static Status gelu_erf(Exec *x, const void *args) {
-    ActMul a = *(const ActMul *)args;
-    a.kind = ACT_GELU_ERF;
-    return fault_call(x, OP_act_mul, &a);
-}
-static Status gate_unrounded(Exec *x, const void *args) {
-    const ActMul *a = args;
-    (void)x;
-    for (int64_t i = 0; i < a->a.shape[0]; i++)
-        for (int64_t j = 0; j < a->a.shape[1]; j++) {
-            double v = (double)fault_get(a->a, i, j), g = 0.5 * v * (1 + tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
-            golden_put((char *)a->y.data + i * a->y.stride[0] * 2, BF16, j, g * (double)fault_get(a->b, i, j));
-        }
-    return OK;
-}
 /* The stack's states are written one late. */
 static Status keep_late(Exec *x, const void *args) {
     Copy a = *(const Copy *)args;
@@ -295,20 +251,20 @@ static void faulty_ops(Bench *b) {
         F("weight for 1 + weight", rmsnorm, norm_no_plus),
         F("QK norm rounded before its weight", qk_norm_rope_head, heads_first),
         F("QK norm: weight for 1 + weight", qk_norm_rope_head, heads_no_plus),
-        F("QK norm: its weight alone", qk_norm_rope_head, heads_once),
+        F("QK norm: its weight alone", qk_norm_rope_head, fault_heads_once),
         F("no QK norm", qk_norm_rope_head, heads_unnormed),
-        F("RoPE in one rounding", qk_norm_rope_head, rope_at_once),
-        F("RoPE interleaved pairs", qk_norm_rope_head, rope_pairs),
+        F("RoPE in one rounding", qk_norm_rope_head, fault_rope_once),
+        F("RoPE interleaved pairs", qk_norm_rope_head, fault_rope_pairs),
         F("positions from 0", cos_sin, from_zero),
         F("cosines for sines", cos_sin, turned),
         F("no window", attention, no_window),
         F("no causal mask", attention, not_causal),
         F("eager attention", attention, eager),
         F("all query heads read one key head", attention, wrong_group),
-        F("scale of the embeddings not rounded", affine, scale_unrounded),
-        F("embeddings not scaled", affine, unscaled),
-        F("GELU by erf", act_mul, gelu_erf),
-        F("GELU not rounded before the product", act_mul, gate_unrounded),
+        F("scale of the embeddings not rounded", affine, fault_scale_unrounded),
+        F("embeddings not scaled", affine, fault_unscaled),
+        F("GELU by erf", act_mul, fault_gelu_erf),
+        F("GELU not rounded before the product", act_mul, fault_gelu_unrounded),
         F("states written one late", copy, keep_late),
     };
 #undef F
@@ -333,12 +289,10 @@ static Status padding_seen(Exec *x, const void *args) {
 
 int main(void) {
     static Bench b; /* lint: allow-static (test program: the sheets are large) */
-    omp_set_num_threads(1); /* tiny tensors: threads only wait for each other */
-    if (golden_open(&b.g) != OK) return printf("%s\n", b.g.error.text), 1;
-    expect_folder(b.folder, sizeof b.folder);
-    snprintf(b.model, sizeof b.model, "%s/text_encoder", b.folder);
-    b.file = GEMMA3_FILE, b.name = "gemma3", b.measure = measure, b.write = write_model;
-    gemma3_write(b.model);
+    if (bench_open(&b) != OK) return printf("%s\n", b.g.error.text), 1;
+    b.name = "gemma3", b.file = GEMMA3_FILE, b.measure = measure, b.f32_limit = BENCH_F32_LIMIT;
+    gemma3_write(b.clean);
+    mutate_copy_folder(b.clean, b.model);
     b.g.ops.row_bits = true; /* padding runs too, and no real token sees it */
     bench_clean(&b, false, "f32 padded");
     bench_clean(&b, true, "bf16 padded");
@@ -347,10 +301,10 @@ int main(void) {
     b.g.ops.row_bits = false;
     rename_tensors(&b);
     bench_clean(&b, true, "older names");
-    gemma3_write(b.model);
+    bench_put_back(&b, b.file);
     bench_clean(&b, true, "bf16");
     bench_clean(&b, false, "f32");
-    expect(bench_tensors(&b) == 2 + 5 * 13);
+    expect(bench_tensors(&b, NULL) == 2 + 5 * 13);
 #define L "model.language_model.layers.1."
     static const char *const SWAPS[][2] = {
         {L "self_attn.k_proj.weight", L "self_attn.v_proj.weight"},
@@ -363,12 +317,10 @@ int main(void) {
         {"model.language_model.norm.weight", "model.language_model.layers.4.post_feedforward_layernorm.weight"},
     };
 #undef L
-    for (size_t i = 0; i < sizeof SWAPS / sizeof *SWAPS; i++) bench_tensor(&b, SWAPS[i][0], SWAPS[i][1]);
+    bench_swaps(&b, SWAPS, sizeof SWAPS / sizeof *SWAPS);
     configs(&b);
     older(&b);
     bench_clean(&b, false, "f32 again");
     faulty_ops(&b);
-    golden_close(&b.g);
-    expect_cleanup(b.folder);
-    return expect_done();
+    return bench_close(&b);
 }

@@ -3,66 +3,21 @@
  * Each fault must raise some stage above its limit and at least tenfold.
  *
  * Easy to get wrong: the ends of the clamp on the variance are out of these pictures' reach; checkop's are not. */
-#include "expect.h"
 #include "faults.h"
+#include "golden_bench.h"
 #include "golden_img2img.h"
-#include "mutate.h"
 
-#include <omp.h>
-
-typedef struct Bench {
-    Golden g;
-    char folder[500], model[600];
-    GoldenStage clean[GOLDEN_STAGES];
-    int count;
-} Bench;
-
-static Status measure(Bench *b, const char *model) {
-    b->g.stages = 0, b->g.worst = 0;
-    return golden_encoder(&b->g, model);
-}
-
-static void judge(Bench *b, Status s, const char *what) {
-    if (s != OK) printf("%s: %s\n", what, b->g.error.text);
-    expect_at(s == OK, what, "must run", 0);
-    double best = -1, got = 0, was = 0;
-    for (int i = 0; i < b->g.stages; i++)
-        for (int k = 0; k < b->count; k++) {
-            double now = b->g.stage[i].metric, before = b->clean[k].metric;
-            double factor = now <= 1 ? 0 : before > 0 ? now / before : INFINITY;
-            if (strcmp(b->g.stage[i].name, b->clean[k].name) || factor < best) continue;
-            best = factor, got = now, was = before;
-        }
-    expect_at(best >= 10, what, "noticed", 0);
-    if (best < 10 || getenv("GOLDEN_VERBOSE")) printf("%s: metric %.3g, without the fault %.3g\n", what, got, was);
-}
+static Status measure(Bench *b, const char *model, bool bf16) { return bf16 ? golden_encoder(&b->g, model) : ERR_USAGE; }
 
 /* --- the checkpoint --- */
 
-static void tensor_fault(Bench *b, const char *a, const char *other) {
-    MutateFile m = {0};
-    char what[300];
-    snprintf(what, sizeof what, "%s%s%s", a, other ? " for " : " perturbed", other ? other : "");
-    mutate_open(&m, GOLDEN_MODEL, IMG2IMG_VAE);
-    snprintf(m.path, sizeof m.path, "%s/" IMG2IMG_VAE, b->model);
-    if (other) mutate_swap(&m, a, other);
-    else mutate_perturb(&m, a);
-    mutate_save(&m);
-    judge(b, measure(b, b->model), what);
+static bool decodes(const Bench *b, const char *tensor) {
+    (void)b;
+    return strncmp(tensor, "encoder.", 8);
 }
 
 static void checkpoint(Bench *b) {
-    MutateFile m = {0};
-    int count = 0;
-    mutate_open(&m, GOLDEN_MODEL, IMG2IMG_VAE);
-    for (int i = 0; i < m.st.count; i++) {
-        if (strncmp(m.st.entry[i].name, "encoder.", 8)) continue;
-        tensor_fault(b, m.st.entry[i].name, NULL);
-        count++;
-    }
-    safetensors_close(&m.st);
-    free(m.bytes);
-    expect(count == 76);
+    expect(bench_tensors(b, decodes) == 76);
 #define D "encoder.down_blocks.0.resnets.0."
 #define A "encoder.mid_block.attentions.0."
     static const char *const SWAPS[][2] = {
@@ -73,7 +28,7 @@ static void checkpoint(Bench *b) {
     };
 #undef D
 #undef A
-    for (size_t i = 0; i < sizeof SWAPS / sizeof *SWAPS; i++) tensor_fault(b, SWAPS[i][0], SWAPS[i][1]);
+    bench_swaps(b, SWAPS, sizeof SWAPS / sizeof *SWAPS);
 }
 
 /* --- ops --- */
@@ -142,7 +97,7 @@ static Status noise_for_image(Exec *x, const void *args) {
 
 static void faulty_ops(Bench *b) {
 #define F(what, op, run) {what, {OP_##op, "fault", run, NULL, NULL}}
-    static const struct { const char *what; Impl impl; } OPS_AT_FAULT[] = {
+    static const BenchFault OPS_AT_FAULT[] = {
         F("downsampling pads above and left", conv2d, pads_other_side),
         F("downsampling pads above", conv2d, pads_right_only),
         F("shift and scale exchanged", kl_sample, shift_for_scale),
@@ -160,26 +115,18 @@ static void faulty_ops(Bench *b) {
         F("noise and image exchanged", scale_noise, noise_for_image),
     };
 #undef F
-    for (size_t i = 0; i < sizeof OPS_AT_FAULT / sizeof *OPS_AT_FAULT; i++) {
-        fault_mount(&b->g, &OPS_AT_FAULT[i].impl);
-        judge(b, measure(b, GOLDEN_MODEL), OPS_AT_FAULT[i].what);
-    }
+    bench_faults(b, OPS_AT_FAULT, sizeof OPS_AT_FAULT / sizeof *OPS_AT_FAULT);
 }
 
 int main(void) {
     static Bench b; /* lint: allow-static (test program: the sheets are large) */
-    omp_set_num_threads(1); /* tiny tensors: threads only wait for each other */
-    if (golden_open(&b.g) != OK) return printf("%s\n", b.g.error.text), 1;
-    expect_folder(b.folder, sizeof b.folder);
-    snprintf(b.model, sizeof b.model, "%s/model", b.folder);
-    mutate_copy_folder(GOLDEN_MODEL, b.model);
-    expect(measure(&b, GOLDEN_MODEL) == OK && b.g.worst <= 1 && b.g.stages == 9);
-    for (int i = 0; i < b.g.stages && getenv("GOLDEN_VERBOSE"); i++) printf("%s %.3f\n", b.g.stage[i].name, b.g.stage[i].metric);
-    memcpy(b.clean, b.g.stage, sizeof b.clean);
-    b.count = b.g.stages;
+    if (bench_open(&b) != OK) return printf("%s\n", b.g.error.text), 1;
+    b.name = "encoder", b.file = IMG2IMG_VAE, b.bf16 = true, b.measure = measure;
+    snprintf(b.clean, sizeof b.clean, "%s", GOLDEN_MODEL);
+    mutate_copy_folder(b.clean, b.model);
+    expect(bench_measure(&b, b.clean, true) == OK && b.g.worst <= 1 && b.g.stages == 9);
+    bench_note(&b, true);
     checkpoint(&b);
     faulty_ops(&b);
-    golden_close(&b.g);
-    expect_cleanup(b.folder);
-    return expect_done();
+    return bench_close(&b);
 }

@@ -3,29 +3,12 @@
  *
  * GOLDEN_VERBOSE=1 prints every stage; --write DIR writes the model and nothing else.
  * Easy to get wrong: run from the repository root. */
-#include "expect.h"
+#include "golden_judge.h"
 #include "golden_ltx2_model.h"
 #include "golden_runs.h"
 #include "stages.h"
 
 #define PHOTO GOLDEN_DIR "/photo.jpg"
-
-static void judge(Golden *g, Status s, const char *name) {
-    if (s != OK) printf("%s: %s\n", name, g->error.text);
-    expect(s == OK && g->stages > 0);
-    for (int k = 0; k < g->stages; k++) {
-        bool good = g->stage[k].metric <= 1;
-        expect_at(good, g->stage[k].name, name, 0);
-        if (getenv("GOLDEN_VERBOSE") || !good)
-            printf("%-18s %-28s %.3f of the allowance\n", name, g->stage[k].name, g->stage[k].metric);
-    }
-    for (int k = 0; k < g->file.count; k++) { /* every golden output was compared */
-        bool seen = strchr(g->file.entry[k].name, '@') != NULL;
-        for (int j = 0; j < g->stages; j++) seen |= !strcmp(g->stage[j].name, g->file.entry[k].name);
-        expect_at(seen, g->file.entry[k].name, name, 0);
-    }
-    g->stages = 0, g->worst = 0;
-}
 
 /* Largest distance of a sampled golden tensor from the stage of a dump: every step[d]-th element of dimension d. */
 static double sampled_error(const Golden *g, const char *name, const char *dump, const char *stage,
@@ -76,7 +59,7 @@ static void clips(const char *folder, const char *model) {
             if (!strcmp(g.stage[k].name, "wave"))
                 g.stage[k].metric = sampled_error(&g, "wave", dump, "audio", WAVE) / GOLDEN_F32;
         }
-        judge(&g, s, RUNS[i].name);
+        golden_judge(&g, s, RUNS[i].name);
     }
     safetensors_close(&g.file);
 }

@@ -3,80 +3,26 @@
  * fault must raise some metric above its limit and at least tenfold.
  *
  * GOLDEN_VERBOSE=1 prints all. Easy to get wrong: the bf16 goldens hold samples, so a fault must not be rare. */
-#include "expect.h"
+#include "fault_steps.h"
 #include "faults.h"
+#include "golden_bench.h"
 #include "golden_ltx2_audio.h"
-
-#include <omp.h>
 
 #define AUDIO_FILE "diffusion_pytorch_model.safetensors"
 
-typedef struct Bench {
-    Golden g;
-    AudioPart part;
-    char clean_folder[500], folder[500];
-    GoldenStage clean[2][GOLDEN_STAGES]; /* f32, bf16 */
-    int count[2];
-} Bench;
-
 static Status measure(Bench *b, const char *folder, bool bf16) {
     AudioParts p;
-    b->g.stages = 0, b->g.worst = 0;
-    b->g.error = (Error){0};
-    Status s = audio_open(&b->g, b->part, folder, bf16 ? BF16 : F32, &p);
+    Status s = audio_open(&b->g, (AudioPart)b->run, folder, bf16 ? BF16 : F32, &p);
     if (s == OK) s = bf16 ? audio_bf16(&b->g, &p) : audio_f32(&b->g, &p);
     audio_close(&p);
     return s;
 }
 
-static void judge(const Bench *b, bool bf16, const char *what) {
-    double best = -1, got = 0, was = 0;
-    for (int i = 0; i < b->g.stages; i++) {
-        const GoldenStage *now = &b->g.stage[i], *before = &b->clean[bf16][i];
-        double factor = now->metric <= 1 ? 0 : before->metric > 0 ? now->metric / before->metric : INFINITY;
-        if (factor < best) continue;
-        best = factor, got = now->metric, was = before->metric;
-    }
-    expect_at(b->g.stages == b->count[bf16] && best >= 10, what, bf16 ? "bf16" : "f32", (int)b->part);
-    if (best < 10 || getenv("GOLDEN_VERBOSE"))
-        printf("%s %s %s: metric %.3g, without the fault %.3g\n", AUDIO_NAMES[b->part], bf16 ? "bf16" : "f32", what, got, was);
-}
-
 /* --- the checkpoint --- */
 
-static void put_back(const Bench *b, const char *file) {
-    char from[1200], to[1200], *bytes;
-    size_t size;
-    Error e = {0};
-    snprintf(from, sizeof from, "%s/%s", b->clean_folder, file);
-    snprintf(to, sizeof to, "%s/%s", b->folder, file);
-    if (file_read(from, &bytes, &size, &e) != OK) mutate_stop(from, e.text);
-    mutate_write(to, bytes, size);
-    free(bytes);
-}
-
-static void tensor_fault(Bench *b, const char *a, const char *other) {
-    MutateFile m = {0};
-    char what[300];
-    snprintf(what, sizeof what, "%s %s", a, other ? other : "perturbed");
-    mutate_open(&m, b->folder, AUDIO_FILE);
-    if (other) mutate_swap(&m, a, other);
-    else mutate_perturb(&m, a);
-    mutate_save(&m);
-    Status s = measure(b, b->folder, false);
-    expect_at(s == OK, what, b->g.error.text, 0);
-    judge(b, false, what);
-    put_back(b, AUDIO_FILE);
-}
-
 static void tensors(Bench *b) {
-    MutateFile m = {0};
-    mutate_open(&m, b->clean_folder, AUDIO_FILE);
-    for (int i = 0; i < m.st.count; i++) tensor_fault(b, m.st.entry[i].name, NULL);
-    printf("%s: %d tensors perturbed\n", AUDIO_NAMES[b->part], m.st.count);
-    safetensors_close(&m.st);
-    free(m.bytes);
-    static const struct { AudioPart part; const char *a, *b; } SWAPS[] = {
+    printf("%s: %d tensors perturbed\n", b->name, bench_tensors(b, NULL));
+    static const struct { int part; const char *a, *b; } SWAPS[] = {
         {AUDIO_VAE, "decoder.up.2.block.0.conv1.conv.weight", "decoder.up.2.block.0.conv2.conv.weight"},
         {AUDIO_VAE, "decoder.mid.block_1.conv1.conv.weight", "decoder.mid.block_2.conv1.conv.weight"},
         {AUDIO_VAE, "latents_mean", "latents_std"},
@@ -88,7 +34,7 @@ static void tensors(Bench *b) {
         {AUDIO_BWE, "vocoder.act_out.act.alpha", "vocoder.resnets.3.acts2.2.act.alpha"},
     };
     for (size_t i = 0; i < sizeof SWAPS / sizeof *SWAPS; i++)
-        if (SWAPS[i].part == b->part) tensor_fault(b, SWAPS[i].a, SWAPS[i].b);
+        if (SWAPS[i].part == b->run) bench_edit(b, SWAPS[i].a, SWAPS[i].b, 0, 0, 0);
 }
 
 /* Keys that the committed configs leave at their defaults: put in front of the rest. */
@@ -96,25 +42,23 @@ static void config_fault(Bench *b, const char *pair) {
     char path[700], *text, *out;
     size_t size;
     Error e = {0};
-    snprintf(path, sizeof path, "%s/config.json", b->clean_folder);
+    snprintf(path, sizeof path, "%s/config.json", b->clean);
     if (file_read(path, &text, &size, &e) != OK || asprintf(&out, "{%s,%s", pair, strchr(text, '{') + 1) < 0) abort();
-    snprintf(path, sizeof path, "%s/config.json", b->folder);
+    snprintf(path, sizeof path, "%s/config.json", b->model);
     mutate_write(path, out, strlen(out));
     free(text);
     free(out);
-    expect_at(measure(b, b->folder, false) == OK, pair, b->g.error.text, 0);
-    judge(b, false, pair);
-    put_back(b, "config.json");
+    bench_configured(b, pair, NULL);
 }
 
 static void configs(Bench *b) {
-    if (b->part == AUDIO_VOCODER) {
+    if (b->run == AUDIO_VOCODER) {
         config_fault(b, "\"leaky_relu_negative_slope\": 0.11");
         config_fault(b, "\"final_act_fn\": null");
         config_fault(b, "\"resnet_dilations\": [[1, 3, 5], [1, 3, 5], [1, 5, 3]]");
         config_fault(b, "\"resnet_dilations\": [[1, 1, 1], [1, 3, 5], [1, 3, 5]]");
     }
-    if (b->part == AUDIO_BWE) {
+    if (b->run == AUDIO_BWE) {
         config_fault(b, "\"final_act_fn\": \"tanh\"");
         config_fault(b, "\"bwe_final_act_fn\": \"tanh\"");
         config_fault(b, "\"bwe_resnet_dilations\": [[1, 3, 5], [1, 5, 3], [1, 3, 5]]");
@@ -253,12 +197,6 @@ static Status windows_late(Exec *x, const void *args) { /* windows begin with th
     a.x.data = (char *)a.x.data + a.x.stride[0] * (int64_t)dtype_size(a.x.dtype);
     a.x.shape[0]--, a.y.shape[0]--;
     return fault_call(x, OP_copy, &a);
-}
-static Status affine_exchanged(Exec *x, const void *args) {
-    ChanAffine a = *(const ChanAffine *)args;
-    Tensor t = a.a;
-    a.a = a.b, a.b = t;
-    return fault_call(x, OP_chan_affine, &a);
 }
 static Status affine_late(Exec *x, const void *args) { /* packed rows read as mel * channels */
     ChanAffine a = *(const ChanAffine *)args;
@@ -403,12 +341,10 @@ SNAKE(snake_sine, SKIP_SINE)
 SNAKE(snake_added, SKIP_ADDED)
 SNAKE(snake_whole, SKIP_SNAKE)
 
-#define SCRATCH(op) \
-    static size_t scratch_##op(const Exec *x, const void *a) { return fault_true.impl[OP_##op][0]->scratch(x, a); }
-SCRATCH(conv2d)
-SCRATCH(upsample_conv)
-SCRATCH(conv_transpose1d)
-SCRATCH(snake_filtered)
+FAULT_SCRATCH(conv2d)
+FAULT_SCRATCH(upsample_conv)
+FAULT_SCRATCH(conv_transpose1d)
+FAULT_SCRATCH(snake_filtered)
 
 enum { VAE = 1 << AUDIO_VAE, VOC = 1 << AUDIO_VOCODER, BWE = 1 << AUDIO_BWE };
 
@@ -437,7 +373,7 @@ static void ops(Bench *b) {
         F(VOC | BWE, false, "channels between the bands", copy, channels_fast, NULL),
         F(VAE, false, "latents unpacked the other way", copy, channels_fast, NULL),
         F(BWE, false, "windows begin with their hop", copy, windows_late, NULL),
-        F(VAE, false, "mean and std exchanged", chan_affine, affine_exchanged, NULL),
+        F(VAE, false, "mean and std exchanged", chan_affine, fault_affine_exchanged, NULL),
         F(VAE, false, "std in another order", chan_affine, affine_late, NULL),
         F(VAE, false, "norm without the convolution's bias", pixelnorm_silu, norm_without_bias, NULL),
         F(VAE, false, "norm without SiLU", pixelnorm_silu, norm_without_silu, NULL),
@@ -455,36 +391,24 @@ static void ops(Bench *b) {
         F(BWE, true, "snake not rounded", snake_filtered, snake_whole, scratch_snake_filtered),
     };
 #undef F
-    for (size_t i = 0; i < sizeof STEPS / sizeof *STEPS; i++) {
-        if (!(STEPS[i].parts >> b->part & 1)) continue;
-        fault_mount(&b->g, &STEPS[i].impl);
-        expect_at(measure(b, b->clean_folder, STEPS[i].bf16) == OK, STEPS[i].what, b->g.error.text, 0);
-        judge(b, STEPS[i].bf16, STEPS[i].what);
-        fault_mount(&b->g, NULL);
-    }
+    for (size_t i = 0; i < sizeof STEPS / sizeof *STEPS; i++)
+        if (STEPS[i].parts >> b->run & 1) bench_fault(b, STEPS[i].bf16, STEPS[i].what, &STEPS[i].impl);
 }
 
 int main(void) {
     static Bench b; /* lint: allow-static (test program: the sheets are large) */
-    omp_set_num_threads(1); /* tiny tensors: threads only wait for each other */
-    expect_folder(b.clean_folder, sizeof b.clean_folder);
-    expect_folder(b.folder, sizeof b.folder);
-    expect_ok(golden_open(&b.g), &b.g.error);
-    for (b.part = AUDIO_VAE; b.part < AUDIO_PARTS; b.part++) {
-        expect_ok(audio_golden(&b.g, b.part), &b.g.error);
-        audio_checkpoint(&b.g, b.part, b.clean_folder);
-        audio_checkpoint(&b.g, b.part, b.folder);
-        for (int bf16 = 0; bf16 < 2; bf16++) {
-            expect(measure(&b, b.clean_folder, bf16) == OK && b.g.worst <= 1);
-            memcpy(b.clean[bf16], b.g.stage, sizeof b.g.stage);
-            b.count[bf16] = b.g.stages;
-        }
+    expect_ok(bench_open(&b), &b.g.error);
+    b.file = AUDIO_FILE, b.measure = measure;
+    mkdir(b.clean, 0777);
+    for (AudioPart part = AUDIO_VAE; part < AUDIO_PARTS; part++) {
+        b.run = (int)part, b.name = AUDIO_NAMES[part];
+        expect_ok(audio_golden(&b.g, part), &b.g.error);
+        audio_checkpoint(&b.g, part, b.clean);
+        mutate_copy_folder(b.clean, b.model);
+        for (int bf16 = 0; bf16 < 2; bf16++) bench_keep(&b, bf16);
         tensors(&b);
         configs(&b);
         ops(&b);
     }
-    golden_close(&b.g);
-    expect_cleanup(b.folder);
-    expect_cleanup(b.clean_folder);
-    return expect_done();
+    return bench_close(&b);
 }

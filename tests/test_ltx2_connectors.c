@@ -3,16 +3,15 @@
  * real rows alone; each text by itself; what the config refuses. Then whether these goldens notice faults (golden_bench.h).
  *
  * GOLDEN_VERBOSE=1 prints every stage and fault. Easy to get wrong: run from the repository root. */
+#include "fault_steps.h"
 #include "golden_bench.h"
 #include "golden_ltx2_text.h"
 
-#include <omp.h>
-
 static const char *const VERSIONS[] = {"2.0", "2.3"}, *const GOLDENS[] = {"ltx2text_20", "ltx2text_23"};
 
-static int version_of(const Bench *b) { return b->name == GOLDENS[1]; }
-static Status measure(Bench *b, bool bf16) { return golden_connectors(&b->g, b->model, b->name, bf16 ? BF16 : F32); }
-static void write_model(Bench *b) { connectors_write(b->model, VERSIONS[version_of(b)]); }
+static Status measure(Bench *b, const char *folder, bool bf16) {
+    return golden_connectors(&b->g, folder, b->name, bf16 ? BF16 : F32);
+}
 
 /* --- one text alone --- */
 
@@ -66,17 +65,8 @@ static void configs(Bench *b) {
         {"video_connector_num_attention_heads", "5", "video connector: 5 heads"},
         {"audio_connector_num_layers", "0", "audio_connector_num_layers"},
     };
-    for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
-        mutate_json(b->model, "config.json", FAULTS[i].key, FAULTS[i].value);
-        Status s = bench_measure(b, false);
-        if (FAULTS[i].refusal) {
-            expect_at(s == ERR_MODEL && strstr(b->g.error.text, FAULTS[i].refusal), FAULTS[i].key, b->g.error.text, (int)i);
-        } else {
-            expect_at(s == OK, FAULTS[i].key, b->g.error.text, (int)i);
-            bench_judge(b, false, FAULTS[i].key);
-        }
-        b->write(b);
-    }
+    for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++)
+        bench_config(b, FAULTS[i].key, FAULTS[i].value, FAULTS[i].refusal);
 }
 
 /* --- ops --- */
@@ -151,12 +141,6 @@ static Status rms_fault(const void *args, RmsFault how) {
 static Status rms_wide(Exec *x, const void *a) { return (void)x, rms_fault(a, RMS_WIDE); }
 static Status rms_layers(Exec *x, const void *a) { return (void)x, rms_fault(a, RMS_LAYERS); }
 static Status rms_squares(Exec *x, const void *a) { return (void)x, rms_fault(a, RMS_SQUARES); }
-
-static Status widths(Exec *x, const void *args) { /* no scale by the widths */
-    Affine a = *(const Affine *)args;
-    a.mul = 1;
-    return fault_call(x, OP_affine, &a);
-}
 
 /* Registers by their place behind the text; without them. */
 static Status register_behind(Exec *x, const void *args) {
@@ -329,20 +313,21 @@ static void faulty_ops(Bench *b) {
         F("root mean square in one rounding", stack_rms_norm, rms_wide),
         F("root mean square over the layers", stack_rms_norm, rms_layers),
         F("mean square not rounded", stack_rms_norm, rms_squares),
-        F("no scale by the widths", affine, widths),
+        F("no scale by the widths", affine, fault_unscaled),
         F("gate without its factor of 2", head_gate, gate_once),
         F("gate's sigmoid not rounded", head_gate, gate_wide),
         F("gate of the head beside", head_gate, gate_next),
     };
     bench_faults(b, BOTH, sizeof BOTH / sizeof *BOTH);
-    if (version_of(b)) bench_faults(b, SECOND, sizeof SECOND / sizeof *SECOND);
+    if (b->run) bench_faults(b, SECOND, sizeof SECOND / sizeof *SECOND);
     else bench_faults(b, FIRST, sizeof FIRST / sizeof *FIRST);
 }
 #undef F
 
 static void version(Bench *b, int k) {
-    b->name = GOLDENS[k];
-    write_model(b);
+    b->run = k, b->name = GOLDENS[k];
+    connectors_write(b->clean, VERSIONS[k]);
+    mutate_copy_folder(b->clean, b->model);
     b->g.ops.row_bits = false;
     bench_clean(b, false, "real rows, f32");
     bench_clean(b, true, "real rows, bf16");
@@ -352,24 +337,20 @@ static void version(Bench *b, int k) {
     bench_clean(b, true, "bf16");
     texts_alone(b);
     int blocks = 3, rest = k ? 6 : 3; /* registers, projections */
-    expect(bench_tensors(b) == blocks * (k ? 16 : 14) + rest);
-    if (k == 0) bench_tensor(b, "video_connector.transformer_blocks.0.attn1.to_k.weight",
-                             "video_connector.transformer_blocks.0.attn1.to_v.weight");
-    if (k == 1) bench_tensor(b, "audio_connector.transformer_blocks.0.attn1.norm_q.weight",
-                             "audio_connector.transformer_blocks.0.attn1.norm_k.weight");
+    expect(bench_tensors(b, NULL) == blocks * (k ? 16 : 14) + rest);
+    static const char *const SWAPS[][2] = {
+        {"video_connector.transformer_blocks.0.attn1.to_k.weight", "video_connector.transformer_blocks.0.attn1.to_v.weight"},
+        {"audio_connector.transformer_blocks.0.attn1.norm_q.weight", "audio_connector.transformer_blocks.0.attn1.norm_k.weight"},
+    };
+    bench_swaps(b, &SWAPS[k], 1);
     configs(b);
     faulty_ops(b);
 }
 
 int main(void) {
     static Bench b; /* lint: allow-static (test program: the sheets are large) */
-    omp_set_num_threads(1); /* tiny tensors: threads only wait for each other */
-    if (golden_open(&b.g) != OK) return printf("%s\n", b.g.error.text), 1;
-    expect_folder(b.folder, sizeof b.folder);
-    snprintf(b.model, sizeof b.model, "%s/connectors", b.folder);
-    b.file = CONNECTORS_FILE, b.measure = measure, b.write = write_model;
+    if (bench_open(&b) != OK) return printf("%s\n", b.g.error.text), 1;
+    b.file = CONNECTORS_FILE, b.measure = measure, b.f32_limit = BENCH_F32_LIMIT;
     for (int k = 0; k < 2; k++) version(&b, k);
-    golden_close(&b.g);
-    expect_cleanup(b.folder);
-    return expect_done();
+    return bench_close(&b);
 }

@@ -2,25 +2,8 @@
  * judged): 2.0 and 2.3, the passes of a step, tokens with times of their own; what its config refuses.
  *
  * GOLDEN_VERBOSE=1 prints every stage. Easy to get wrong: run from the repository root. */
-#include "expect.h"
+#include "golden_judge.h"
 #include "golden_ltx2_dit.h"
-
-static void judge(Golden *g, Status s, const char *name) {
-    if (s != OK) printf("%s: %s\n", name, g->error.text);
-    expect(s == OK && g->stages > 0);
-    for (int k = 0; k < g->stages; k++) {
-        bool good = g->stage[k].metric <= 1;
-        expect_at(good, g->stage[k].name, name, 0);
-        if (getenv("GOLDEN_VERBOSE") || !good)
-            printf("%-12s %-24s %.3g of the allowance\n", name, g->stage[k].name, g->stage[k].metric);
-    }
-    for (int k = 0; k < g->file.count; k++) { /* every golden output was compared */
-        bool seen = strchr(g->file.entry[k].name, '@') != NULL;
-        for (int j = 0; j < g->stages; j++) seen |= !strcmp(g->stage[j].name, g->file.entry[k].name);
-        expect_at(seen, g->file.entry[k].name, name, 0);
-    }
-    g->stages = 0, g->worst = 0;
-}
 
 static void refusals(const char *folder) {
     static const struct { const char *key, *value, *text; } FAULTS[] = {
@@ -87,10 +70,10 @@ static void same(Golden *g, const char *folder) {
         const Ltx2Case parts = {name, .newer = newer, .given = true, .alike = true};
         snprintf(model, sizeof model, "%s/%s", folder, newer ? "newer" : "older");
         g->item = 1; /* the second prompt's half */
-        judge(g, golden_ltx2_dit(g, model, F32, &alone), "alone");
+        golden_judge(g, golden_ltx2_dit(g, model, F32, &alone), "alone");
         g->item = 0;
-        judge(g, golden_ltx2_dit(g, model, F32, &parts), "in parts");
-        if (newer) judge(g, golden_ltx2_dit(g, model, BF16, &parts), "in parts, bf16");
+        golden_judge(g, golden_ltx2_dit(g, model, F32, &parts), "in parts");
+        if (newer) golden_judge(g, golden_ltx2_dit(g, model, BF16, &parts), "in parts, bf16");
     }
 }
 
@@ -131,7 +114,7 @@ int main(void) {
         for (int half = 0; half <= c->half; half++) {
             snprintf(name, sizeof name, "%s_%s", c->name, half ? "bf16" : "f32");
             Status s = golden_ltx2_dit(&g, model, half ? BF16 : F32, c);
-            judge(&g, s, name);
+            golden_judge(&g, s, name);
         }
     }
     same(&g, folder);

@@ -4,78 +4,29 @@
  * tenfold.
  *
  * Easy to get wrong: the norms of text attention's q and k may be exchanged (their weights only meet as a product). */
-#include "expect.h"
-#include "fault.h"
+#include "fault_steps.h"
+#include "golden_bench.h"
 #include "golden_ltx2_dit.h"
 
-#include <omp.h>
+enum { OLDER = CASE_20, NEWER = CASE_23 }; /* what faults of the checkpoints are tried in */
+_Static_assert((int)LTX2_CASE_COUNT <= (int)BENCH_RUNS, "a run for each case");
 
-enum { OLDER, NEWER, MODELS };
-
-typedef struct Bench {
-    Golden g;
-    char folder[500], model[MODELS][600], clean[MODELS][600];
-    GoldenStage stage[LTX2_CASE_COUNT][2][GOLDEN_STAGES]; /* by case and dtype (F32, BF16), without a fault */
-    int count[LTX2_CASE_COUNT][2];
-} Bench;
-
-static Status measure_as(Bench *b, const char *model, const Ltx2Case *c, bool bf16) {
-    b->g.stages = 0, b->g.worst = 0;
-    return golden_ltx2_dit(&b->g, model, bf16 ? BF16 : F32, c);
+static void take(Bench *b, int run) {
+    const Ltx2Case *c = &LTX2_CASES[run];
+    b->run = run, b->name = c->name;
+    snprintf(b->clean, sizeof b->clean, "%s/clean%d", b->folder, c->newer);
+    snprintf(b->model, sizeof b->model, "%s/model%d", b->folder, c->newer);
 }
 
-static void judge(const Bench *b, int at, bool bf16, const char *what) {
-    const char *name = LTX2_CASES[at].name;
-    double best = -1, got = 0, was = 0;
-    for (int i = 0; i < b->g.stages; i++)
-        for (int k = 0; k < b->count[at][bf16]; k++) {
-            const GoldenStage *now = &b->g.stage[i], *before = &b->stage[at][bf16][k];
-            double factor = now->metric <= 1 ? 0 : before->metric > 0 ? now->metric / before->metric : INFINITY;
-            if (strcmp(now->name, before->name) || factor < best) continue;
-            best = factor, got = now->metric, was = before->metric;
-        }
-    expect_at(best >= 10, what, name, 0);
-    if (best < 10 || getenv("GOLDEN_VERBOSE")) printf("%s: %s: metric %.3g, without the fault %.3g\n", name, what, got, was);
+static Status measure(Bench *b, const char *model, bool bf16) {
+    return golden_ltx2_dit(&b->g, model, bf16 ? BF16 : F32, &LTX2_CASES[b->run]);
 }
 
 /* --- the checkpoint --- */
 
-static void put_back(const Bench *b, int model, const char *file) {
-    char from[1200], to[1200], *bytes;
-    size_t size;
-    Error e = {0};
-    snprintf(from, sizeof from, "%s/%s", b->clean[model], file);
-    snprintf(to, sizeof to, "%s/%s", b->model[model], file);
-    if (file_read(from, &bytes, &size, &e) != OK) mutate_stop(from, e.text);
-    mutate_write(to, bytes, size);
-    free(bytes);
-}
-
-static void tensor_fault(Bench *b, int model, const char *a, const char *other, int64_t i, int64_t j, int64_t n) {
-    MutateFile m = {0};
-    int name = model == NEWER ? CASE_23 : CASE_20;
-    char what[300];
-    snprintf(what, sizeof what, "%s %s %lld %lld", a, other ? other : n ? "rows exchanged" : "perturbed", (long long)i,
-             (long long)j);
-    mutate_open(&m, b->model[model], LTX2_FILE);
-    if (other) mutate_swap(&m, a, other);
-    else if (n) mutate_swap_rows(&m, a, i, j, n);
-    else mutate_perturb(&m, a);
-    mutate_save(&m);
-    Status s = measure_as(b, b->model[model], &LTX2_CASES[name], false);
-    if (s != OK) printf("%s: %s\n", what, b->g.error.text);
-    expect_at(s == OK, what, "must run", 0);
-    judge(b, name, false, what);
-    put_back(b, model, LTX2_FILE);
-}
-
-static void every_tensor(Bench *b, int model, int expected) {
-    MutateFile m = {0};
-    mutate_open(&m, b->clean[model], LTX2_FILE);
-    for (int i = 0; i < m.st.count; i++) tensor_fault(b, model, m.st.entry[i].name, NULL, 0, 0, 0);
-    expect(m.st.count == expected);
-    safetensors_close(&m.st);
-    free(m.bytes);
+static void rows(Bench *b, int run, const char *tensor, int64_t i, int64_t j, int64_t n) {
+    take(b, run);
+    bench_rows(b, tensor, i, j, n);
 }
 
 static void exchanged(Bench *b) {
@@ -94,26 +45,27 @@ static void exchanged(Bench *b) {
         {L "video_a2v_cross_attn_scale_shift_table", R "video_a2v_cross_attn_scale_shift_table"},
         {"av_cross_attn_video_a2v_gate.linear.weight", L "attn1.to_q.weight"},
     };
-    for (size_t i = 0; i < sizeof SWAPS / sizeof *SWAPS; i++) tensor_fault(b, OLDER, SWAPS[i][0], SWAPS[i][1], 0, 0, 0);
+    take(b, OLDER);
+    bench_swaps(b, SWAPS, sizeof SWAPS / sizeof *SWAPS);
     for (int64_t i = 0; i < 9; i++) /* shift, scale, gate: self attention, feed-forward, text */
         for (int64_t j = i + 1; j < 9; j++) {
-            tensor_fault(b, NEWER, L "scale_shift_table", NULL, i, j, 1);
-            tensor_fault(b, NEWER, R "audio_scale_shift_table", NULL, i, j, 1);
-            tensor_fault(b, NEWER, "time_embed.linear.weight", NULL, 40 * i, 40 * j, 40);
+            rows(b, NEWER, L "scale_shift_table", i, j, 1);
+            rows(b, NEWER, R "audio_scale_shift_table", i, j, 1);
+            rows(b, NEWER, "time_embed.linear.weight", 40 * i, 40 * j, 40);
         }
     for (int64_t i = 0; i < 5; i++) /* scale, shift, twice, gate: between the streams */
         for (int64_t j = i + 1; j < 5; j++) {
-            tensor_fault(b, OLDER, L "video_a2v_cross_attn_scale_shift_table", NULL, i, j, 1);
-            tensor_fault(b, OLDER, R "audio_a2v_cross_attn_scale_shift_table", NULL, i, j, 1);
-            if (j < 4) tensor_fault(b, OLDER, "av_cross_attn_video_scale_shift.linear.weight", NULL, 40 * i, 40 * j, 40);
+            rows(b, OLDER, L "video_a2v_cross_attn_scale_shift_table", i, j, 1);
+            rows(b, OLDER, R "audio_a2v_cross_attn_scale_shift_table", i, j, 1);
+            if (j < 4) rows(b, OLDER, "av_cross_attn_video_scale_shift.linear.weight", 40 * i, 40 * j, 40);
         }
-    tensor_fault(b, NEWER, L "prompt_scale_shift_table", NULL, 0, 1, 1);
-    tensor_fault(b, NEWER, "audio_prompt_adaln.linear.weight", NULL, 0, 20, 20);
-    tensor_fault(b, OLDER, "scale_shift_table", NULL, 0, 1, 1);
-    tensor_fault(b, OLDER, "audio_scale_shift_table", NULL, 0, 1, 1);
-    tensor_fault(b, OLDER, L "attn1.norm_q.weight", NULL, 0, 20, 20);   /* a norm of heads, not of rows */
-    tensor_fault(b, NEWER, R "attn1.to_gate_logits.weight", NULL, 0, 1, 1); /* gates of other heads */
-    tensor_fault(b, NEWER, R "audio_to_video_attn.to_gate_logits.bias", NULL, 0, 1, 1);
+    rows(b, NEWER, L "prompt_scale_shift_table", 0, 1, 1);
+    rows(b, NEWER, "audio_prompt_adaln.linear.weight", 0, 20, 20);
+    rows(b, OLDER, "scale_shift_table", 0, 1, 1);
+    rows(b, OLDER, "audio_scale_shift_table", 0, 1, 1);
+    rows(b, OLDER, L "attn1.norm_q.weight", 0, 20, 20);   /* a norm of heads, not of rows */
+    rows(b, NEWER, R "attn1.to_gate_logits.weight", 0, 1, 1); /* gates of other heads */
+    rows(b, NEWER, R "audio_to_video_attn.to_gate_logits.bias", 0, 1, 1);
 #undef L
 #undef R
 }
@@ -121,7 +73,7 @@ static void exchanged(Bench *b) {
 /* --- configs and passes --- */
 
 static void configs(Bench *b) {
-    static const struct { int model; const char *key, *value, *refusal; } FAULTS[] = {
+    static const struct { int run; const char *key, *value, *refusal; } FAULTS[] = {
         {OLDER, "norm_eps", "0.01", NULL},
         {OLDER, "rope_theta", "9000.0", NULL},
         {OLDER, "pos_embed_max_pos", "21", NULL},
@@ -147,28 +99,16 @@ static void configs(Bench *b) {
         {NEWER, "use_prompt_embeddings", "true", "caption_projection"},
     };
     for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
-        int model = FAULTS[i].model;
-        int name = model == NEWER ? CASE_23 : CASE_20;
-        mutate_json(b->model[model], "config.json", FAULTS[i].key, FAULTS[i].value);
-        Status s = measure_as(b, b->model[model], &LTX2_CASES[name], false);
-        if (FAULTS[i].refusal) {
-            expect_at(s == ERR_MODEL && strstr(b->g.error.text, FAULTS[i].refusal), FAULTS[i].key, b->g.error.text, 0);
-        } else {
-            expect_at(s == OK, FAULTS[i].key, b->g.error.text, 0);
-            judge(b, name, false, FAULTS[i].key);
-        }
-        put_back(b, model, "config.json");
+        take(b, FAULTS[i].run);
+        bench_config(b, FAULTS[i].key, FAULTS[i].value, FAULTS[i].refusal);
     }
     static const char *const ONE_HEAD[][2] = {{"num_attention_heads", "1"}, {"attention_head_dim", "40"},
                                               {"audio_num_attention_heads", "1"}, {"audio_attention_head_dim", "20"}};
-    for (int i = 0; i < 4; i++) mutate_json(b->model[OLDER], "config.json", ONE_HEAD[i][0], ONE_HEAD[i][1]);
-    expect_at(measure_as(b, b->model[OLDER], &LTX2_CASES[CASE_20], false) == OK, "one head", b->g.error.text, 0);
-    judge(b, CASE_20, false, "one head");
-    put_back(b, OLDER, "config.json");
-    mutate_json(b->model[NEWER], "config.json", "perturbed_attn", "false");
-    expect_at(measure_as(b, b->model[NEWER], &LTX2_CASES[CASE_23_STG], false) == OK, "not perturbed", b->g.error.text, 0);
-    judge(b, CASE_23_STG, false, "perturbed_attn false");
-    put_back(b, NEWER, "config.json");
+    take(b, OLDER);
+    for (int i = 0; i < 4; i++) mutate_json(b->model, b->config, ONE_HEAD[i][0], ONE_HEAD[i][1]);
+    bench_configured(b, "one head", NULL);
+    take(b, CASE_23_STG);
+    bench_config(b, "perturbed_attn", "false", NULL);
 }
 
 static void passes(Bench *b) {
@@ -181,9 +121,10 @@ static void passes(Bench *b) {
         {CASE_23_APART, "not isolated", {"23apart", .newer = true, .only = true}},
     };
     for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
-        Status s = measure_as(b, b->clean[FAULTS[i].c.newer ? NEWER : OLDER], &FAULTS[i].c, false);
-        expect_at(s == OK, FAULTS[i].what, b->g.error.text, 0);
-        judge(b, FAULTS[i].name, false, FAULTS[i].what);
+        take(b, FAULTS[i].name);
+        bench_clear(b);
+        expect_at(golden_ltx2_dit(&b->g, b->clean, F32, &FAULTS[i].c) == OK, FAULTS[i].what, b->g.error.text, 0);
+        bench_judge(b, false, FAULTS[i].what);
     }
 }
 
@@ -308,11 +249,6 @@ static Status gate_kept(Exec *x, const void *args) {
         }
     return OK;
 }
-static Status no_gate(Exec *x, const void *args) {
-    ResidualGate a = *(const ResidualGate *)args;
-    a.gate = (Tensor){0};
-    return fault_call(x, OP_residual_gate, &a);
-}
 
 /* Of head_gate. */
 enum { NOT_TWICE = 1, SIGMOID_KEPT = 2, NEXT_HEAD = 4 };
@@ -366,26 +302,10 @@ static Status many_bias_after(Exec *x, const void *args) {
     a.bias_mode = BIAS_AFTER;
     return fault_call(x, OP_linear_many, &a);
 }
-static Status shift_for_scale(Exec *x, const void *args) {
-    LnModulate a = *(const LnModulate *)args;
-    Tensor t = a.scale;
-    a.scale = a.shift, a.shift = t;
-    return fault_call(x, OP_ln_modulate, &a);
-}
 static Status mean_kept(Exec *x, const void *args) { /* an RMS norm at the end too */
     const LnModulate *a = args;
     const RmsModulate r = {.y = a->y, .x = a->x, .scale = a->scale, .shift = a->shift, .eps = a->eps};
     return fault_call(x, OP_rms_modulate, &r);
-}
-static Status sines_first(Exec *x, const void *args) {
-    TimeEmbed a = *(const TimeEmbed *)args;
-    TRY(fault_call(x, OP_time_embed, &a));
-    for (int64_t j = 0; j < 128; j++) {
-        float c = fault_get(a.y, 0, j);
-        fault_set(a.y, 0, j, fault_get(a.y, 0, j + 128));
-        fault_set(a.y, 0, j + 128, c);
-    }
-    return OK;
 }
 static Status no_silu(Exec *x, const void *args) {
     Act a = *(const Act *)args;
@@ -417,7 +337,7 @@ static void faulty_ops(Bench *b) {
         F(CASE_20, "norm not rounded", residual_rms_modulate, norm_kept),
         F(CASE_20, "a2v and v2a exchanged", residual_rms_modulate, other_way),
         F(CASE_20, "gate x not rounded", residual_gate, gate_kept),
-        F(CASE_20, "no gates", residual_gate, no_gate),
+        F(CASE_20, "no gates", residual_gate, fault_no_gate),
         F(CASE_23, "gates of heads not doubled", head_gate, not_twice),
         F(CASE_23, "sigmoid not rounded", head_gate, sigmoid_kept),
         F(CASE_23, "the next head's gate", head_gate, next_head),
@@ -429,9 +349,9 @@ static void faulty_ops(Bench *b) {
         F(CASE_23, "no GELU", linear_gelu, gelu_none),
         F(CASE_20, "biases behind a rounding", linear, bias_after),
         F(CASE_20, "biases of q, k, v behind a rounding", linear_many, many_bias_after),
-        F(CASE_20, "last norm: shift and scale swapped", ln_modulate, shift_for_scale),
+        F(CASE_20, "last norm: shift and scale swapped", ln_modulate, fault_shift_for_scale),
         F(CASE_20, "last norm keeps the mean", ln_modulate, mean_kept),
-        F(CASE_20, "sine before cosine", time_embed, sines_first),
+        F(CASE_20, "sine before cosine", time_embed, fault_sines_first),
         F(CASE_20, "no SiLU", act, no_silu),
         F(CASE_20, "tables: sine for cosine", cos_sin, sine_for_cosine),
     };
@@ -439,42 +359,34 @@ static void faulty_ops(Bench *b) {
     static const Impl RIGHT[] = { /* the stand-ins without a fault must be the ops: else their faults prove nothing */
         {OP_rope_split, "right", turn_right, NULL, NULL}, {OP_modulate, "right", modulate_right, NULL, NULL},
         {OP_head_gate, "right", gates_right, NULL, NULL}};
-    for (size_t i = 0; i < sizeof RIGHT / sizeof *RIGHT; i++) {
-        fault_mount(&b->g, &RIGHT[i]);
-        expect(measure_as(b, b->clean[NEWER], &LTX2_CASES[CASE_23], true) == OK && b->g.worst <= 1);
-    }
+    take(b, NEWER);
+    bench_right(b, RIGHT, sizeof RIGHT / sizeof *RIGHT);
     for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
-        const Ltx2Case *c = &LTX2_CASES[FAULTS[i].name];
-        fault_mount(&b->g, &FAULTS[i].impl);
-        expect_at(measure_as(b, b->clean[c->newer ? NEWER : OLDER], c, true) == OK, FAULTS[i].what, b->g.error.text, 0);
-        judge(b, FAULTS[i].name, true, FAULTS[i].what);
+        take(b, FAULTS[i].name);
+        bench_fault(b, true, FAULTS[i].what, &FAULTS[i].impl);
     }
 }
 
 int main(void) {
     static Bench b; /* lint: allow-static (test program: the sheets are large) */
-    omp_set_num_threads(1); /* tiny tensors: threads only wait for each other */
-    if (golden_open(&b.g) != OK) return printf("%s\n", b.g.error.text), 1;
-    expect_folder(b.folder, sizeof b.folder);
-    for (int i = 0; i < MODELS; i++) {
-        snprintf(b.model[i], sizeof b.model[i], "%s/model%d", b.folder, i);
-        snprintf(b.clean[i], sizeof b.clean[i], "%s/clean%d", b.folder, i);
-        ltx2_write(b.clean[i], i == NEWER);
-        mutate_copy_folder(b.clean[i], b.model[i]);
+    if (bench_open(&b) != OK) return printf("%s\n", b.g.error.text), 1;
+    b.file = LTX2_FILE, b.measure = measure;
+    for (int i = 0; i < 2; i++) {
+        take(&b, i ? NEWER : OLDER);
+        ltx2_write(b.clean, i);
+        mutate_copy_folder(b.clean, b.model);
     }
-    for (int i = 0; i < LTX2_CASE_COUNT; i++)
-        for (int bf16 = 0; bf16 <= LTX2_CASES[i].half; bf16++) {
-            expect(measure_as(&b, b.clean[LTX2_CASES[i].newer], &LTX2_CASES[i], bf16) == OK && b.g.worst <= 1);
-            memcpy(b.stage[i][bf16], b.g.stage, sizeof b.g.stage);
-            b.count[i][bf16] = b.g.stages;
-        }
-    every_tensor(&b, OLDER, 54 + 2 * 72);
-    every_tensor(&b, NEWER, 58 + 2 * 86);
+    for (int i = 0; i < LTX2_CASE_COUNT; i++) {
+        take(&b, i);
+        for (int bf16 = 0; bf16 <= LTX2_CASES[i].half; bf16++) bench_keep(&b, bf16);
+    }
+    take(&b, OLDER);
+    expect(bench_tensors(&b, NULL) == 54 + 2 * 72);
+    take(&b, NEWER);
+    expect(bench_tensors(&b, NULL) == 58 + 2 * 86);
     exchanged(&b);
     configs(&b);
     passes(&b);
     faulty_ops(&b);
-    golden_close(&b.g);
-    expect_cleanup(b.folder);
-    return expect_done();
+    return bench_close(&b);
 }

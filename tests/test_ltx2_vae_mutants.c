@@ -5,29 +5,20 @@
  * GOLDEN_VERBOSE=1 prints all. Not here, because no number shows it: one of the two roundings around + eps alone, since eps
  * vanishes beside any mean of squares above 1e-5. Easy to get wrong: a fault in an op of both forms must be tried
  * on the form that shows it. */
-#include "expect.h"
+#include "fault_steps.h"
 #include "faults.h"
+#include "golden_bench.h"
 #include "golden_ltx2_vae.h"
-
-#include <omp.h>
 
 typedef enum Form { FORM_20, FORM_23, FORM_UP, FORM_PLAIN, FORMS } Form;
 static const char *const FORM[] = {"20", "23", "up", "plain"};
 
-typedef struct Bench {
-    Golden g;
-    char clean_folder[FORMS][500], folder[500];
-    GoldenStage clean[FORMS][2][GOLDEN_STAGES]; /* f32, bf16 */
-    int count[FORMS][2];
-} Bench;
-
 static bool upsamples(Form f) { return f >= FORM_UP; }
 
-static Status measure(Bench *b, const char *folder, Form f, bool bf16) {
+static Status measure(Bench *b, const char *folder, bool bf16) {
     Ltx2Parts p;
+    Form f = (Form)b->run;
     DType t = bf16 ? BF16 : F32;
-    b->g.stages = 0, b->g.worst = 0;
-    b->g.error = (Error){0};
     Status s = ltx2_open(&b->g, folder, upsamples(f), t, &p);
     if (s == OK && upsamples(f)) s = ltx2_up(&b->g, FORM[f], &p, t);
     else if (s == OK) s = bf16 ? ltx2_bf16(&b->g, FORM[f], &p) : ltx2_f32(&b->g, FORM[f], &p);
@@ -35,75 +26,39 @@ static Status measure(Bench *b, const char *folder, Form f, bool bf16) {
     return s;
 }
 
-static void judge(const Bench *b, Form f, bool bf16, const char *what) {
-    double best = -1, got = 0, was = 0;
-    for (int i = 0; i < b->g.stages; i++) {
-        const GoldenStage *now = &b->g.stage[i], *before = &b->clean[f][bf16][i];
-        double factor = now->metric <= 1 ? 0 : before->metric > 0 ? now->metric / before->metric : INFINITY;
-        if (factor < best) continue;
-        best = factor, got = now->metric, was = before->metric;
-    }
-    expect_at(b->g.stages == b->count[f][bf16] && best >= 10, what, bf16 ? "bf16" : "f32", (int)f);
-    if (best < 10 || getenv("GOLDEN_VERBOSE"))
-        printf("%s %s %s: metric %.3g, without the fault %.3g\n", FORM[f], bf16 ? "bf16" : "f32", what, got, was);
+static void take(Bench *b, Form f) {
+    b->run = (int)f, b->name = FORM[f];
+    snprintf(b->clean, sizeof b->clean, "%s/clean-%s", b->folder, FORM[f]);
+    snprintf(b->model, sizeof b->model, "%s/model-%s", b->folder, FORM[f]);
 }
 
 /* --- the checkpoints --- */
 
-static void put_back(const Bench *b, Form f, const char *file) {
-    char from[1200], to[1200], *bytes;
-    size_t size;
-    Error e = {0};
-    snprintf(from, sizeof from, "%s/%s", b->clean_folder[f], file);
-    snprintf(to, sizeof to, "%s/%s", b->folder, file);
-    if (file_read(from, &bytes, &size, &e) != OK) mutate_stop(from, e.text);
-    mutate_write(to, bytes, size);
-    free(bytes);
+static bool of_no_effect(const Bench *b, const char *tensor) {
+    (void)b;
+    return strstr(tensor, "blur_down");
 }
 
-static void take(const Bench *b, Form f) {
-    put_back(b, f, "config.json");
-    put_back(b, f, LTX2_FILE);
-}
-
-static void tensor_fault(Bench *b, Form f, const char *a, const char *other, int64_t rows) {
-    MutateFile m = {0};
-    char what[300];
-    snprintf(what, sizeof what, "%s %s", a, other ? other : rows ? "rows exchanged" : "perturbed");
-    mutate_open(&m, b->folder, LTX2_FILE);
-    if (other) mutate_swap(&m, a, other);
-    else if (rows) mutate_swap_rows(&m, a, 0, rows, rows);
-    else mutate_perturb(&m, a);
-    mutate_save(&m);
-    expect_at(measure(b, b->folder, f, false) == OK, what, b->g.error.text, 0);
-    judge(b, f, false, what);
-    put_back(b, f, LTX2_FILE);
-}
+static void swap(Bench *b, const char *tensor, const char *other) { bench_edit(b, tensor, other, 0, 0, 0); }
 
 static void tensors(Bench *b, Form f) {
-    MutateFile m = {0};
     take(b, f);
-    mutate_open(&m, b->clean_folder[f], LTX2_FILE);
-    for (int i = 0; i < m.st.count; i++)
-        if (!strstr(m.st.entry[i].name, "blur_down")) tensor_fault(b, f, m.st.entry[i].name, NULL, 0); /* of no effect */
-    printf("%s: %d tensors perturbed\n", FORM[f], m.st.count);
-    safetensors_close(&m.st);
-    free(m.bytes);
+    printf("%s: %d tensors perturbed\n", FORM[f], bench_tensors(b, of_no_effect));
     if (upsamples(f)) {
-        tensor_fault(b, f, "res_blocks.0.conv1.weight", "post_upsample_res_blocks.0.conv1.weight", 0);
-        tensor_fault(b, f, "res_blocks.0.norm1.weight", "res_blocks.0.norm2.weight", 0);
+        swap(b, "res_blocks.0.conv1.weight", "post_upsample_res_blocks.0.conv1.weight");
+        swap(b, "res_blocks.0.norm1.weight", "res_blocks.0.norm2.weight");
         const char *shuffle = f == FORM_UP ? "upsampler.conv.weight" : "upsampler.0.weight";
-        tensor_fault(b, f, shuffle, NULL, 1); /* which column is the first */
-        tensor_fault(b, f, shuffle, NULL, 2); /* which row */
+        bench_rows(b, shuffle, 0, 1, 1); /* which column is the first */
+        bench_rows(b, shuffle, 0, 2, 2); /* which row */
         return;
     }
 #define UP "decoder.up_blocks.1."
-    tensor_fault(b, f, UP "resnets.0.conv1.conv.weight", UP "resnets.0.conv2.conv.weight", 0);
-    tensor_fault(b, f, "latents_mean", "latents_std", 0);
-    tensor_fault(b, f, UP "upsamplers.0.conv.conv.weight", NULL, 4);   /* which frame is the first */
-    tensor_fault(b, f, "encoder.down_blocks.2.downsamplers.0.conv.conv.weight", NULL, 1);
-    tensor_fault(b, f, "decoder.conv_out.conv.weight", NULL, 4);       /* columns of a patch */
-    tensor_fault(b, f, "encoder.conv_out.conv.weight", NULL, 4);
+    swap(b, UP "resnets.0.conv1.conv.weight", UP "resnets.0.conv2.conv.weight");
+    swap(b, "latents_mean", "latents_std");
+    bench_rows(b, UP "upsamplers.0.conv.conv.weight", 0, 4, 4);   /* which frame is the first */
+    bench_rows(b, "encoder.down_blocks.2.downsamplers.0.conv.conv.weight", 0, 1, 1);
+    bench_rows(b, "decoder.conv_out.conv.weight", 0, 4, 4);       /* columns of a patch */
+    bench_rows(b, "encoder.conv_out.conv.weight", 0, 4, 4);
 #undef UP
 }
 
@@ -116,12 +71,8 @@ static void configs(Bench *b) {
         {FORM_23, "upsample_residual", "[false, true, false, false]"}, {FORM_23, "encoder_causal", "false"},
     };
     for (size_t i = 0; i < sizeof EDITS / sizeof *EDITS; i++) {
-        char what[200];
-        snprintf(what, sizeof what, "%s %s", EDITS[i].key, EDITS[i].value);
         take(b, EDITS[i].f);
-        mutate_json(b->folder, "config.json", EDITS[i].key, EDITS[i].value);
-        expect_at(measure(b, b->folder, EDITS[i].f, false) == OK, what, b->g.error.text, 0);
-        judge(b, EDITS[i].f, false, what);
+        bench_config(b, EDITS[i].key, EDITS[i].value, NULL);
     }
 }
 
@@ -324,10 +275,10 @@ static Status bias_in_the_sum(Exec *x, const void *args) {
         faults_set(a.y, i, faults_get(c.y, i) + faults_get(a.w->bias, i % a.y.shape[3]));
     return OK;
 }
+FAULT_SCRATCH(groupnorm)
 static size_t conv_scratch(const Exec *x, const void *args) {
     return 2 * fault_true.impl[OP_conv3d][0]->scratch(x, args);
 }
-static size_t norm_scratch(const Exec *x, const void *args) { return fault_true.impl[OP_groupnorm][0]->scratch(x, args); }
 static Status frames_apart(Exec *x, const void *args) { /* statistics of each frame of three */
     GroupNorm a = *(const GroupNorm *)args;
     int64_t rows = a.x.shape[0] / LTX2_LATENT;
@@ -366,11 +317,6 @@ static Status no_sum(Exec *x, const void *args) {
     Add a = *(const Add *)args;
     return fault_call(x, OP_copy, &(Copy){.y = a.y, .x = a.a});
 }
-static void op_fault(Bench *b, Form f, bool bf16, const char *what, const Impl *impl) {
-    fault_mount(&b->g, impl);
-    expect_at(measure(b, b->clean_folder[f], f, bf16) == OK, what, b->g.error.text, 0);
-    judge(b, f, bf16, what);
-}
 
 static void ops(Bench *b) {
 #define F(form, bf16, what, op, run, scratch) {FORM_##form, bf16, what, {OP_##op, "fault", run, scratch, NULL}}
@@ -402,9 +348,9 @@ static void ops(Bench *b) {
         F(20, false, "a patch turned", copy, patch_turned, NULL),
         F(20, false, "latents scaled the other way", chan_affine, affine_other_form, NULL),
         F(UP, false, "copies, not zeros", conv3d, first_repeated, conv_scratch),
-        F(UP, false, "statistics of a frame", groupnorm, frames_apart, norm_scratch),
-        F(UP, false, "half the groups", groupnorm, half_the_groups, norm_scratch),
-        F(UP, false, "norm's eps 1e-3", groupnorm, group_eps, norm_scratch),
+        F(UP, false, "statistics of a frame", groupnorm, frames_apart, scratch_groupnorm),
+        F(UP, false, "half the groups", groupnorm, half_the_groups, scratch_groupnorm),
+        F(UP, false, "norm's eps 1e-3", groupnorm, group_eps, scratch_groupnorm),
         F(UP, false, "sum not activated", act, silu_first, NULL),
         F(UP, false, "no sum", add, no_sum, NULL),
         F(UP, false, "rows and columns exchanged", depth_to_space, turned, NULL),
@@ -424,30 +370,25 @@ static void ops(Bench *b) {
         F(UP, true, "bias added before the rounding", conv3d, bias_in_the_sum, conv_scratch),
     };
 #undef F
-    for (size_t i = 0; i < sizeof STEPS / sizeof *STEPS; i++)
-        op_fault(b, STEPS[i].form, STEPS[i].bf16, STEPS[i].what, &STEPS[i].impl);
+    for (size_t i = 0; i < sizeof STEPS / sizeof *STEPS; i++) {
+        take(b, STEPS[i].form);
+        bench_fault(b, STEPS[i].bf16, STEPS[i].what, &STEPS[i].impl);
+    }
 }
 
 int main(void) {
     static Bench b; /* lint: allow-static (test program: the sheets are large) */
-    omp_set_num_threads(1); /* tiny tensors: threads only wait for each other */
-    expect_folder(b.folder, sizeof b.folder);
-    expect_ok(golden_open(&b.g), &b.g.error);
+    expect_ok(bench_open(&b), &b.g.error);
+    b.file = LTX2_FILE, b.measure = measure;
     expect_ok(safetensors_open(GOLDEN_DIR "/ltx2_vae.safetensors", &b.g.file, &b.g.error), &b.g.error);
     for (Form f = 0; f < FORMS; f++) {
-        expect_folder(b.clean_folder[f], sizeof b.clean_folder[f]);
-        ltx2_checkpoint(b.clean_folder[f], upsamples(f) ? "upsampler" : FORM[f], f == FORM_PLAIN);
-        for (int bf16 = 0; bf16 < (f == FORM_PLAIN ? 1 : 2); bf16++) {
-            expect(measure(&b, b.clean_folder[f], f, bf16) == OK && b.g.worst <= 1);
-            memcpy(b.clean[f][bf16], b.g.stage, sizeof b.g.stage);
-            b.count[f][bf16] = b.g.stages;
-        }
+        take(&b, f);
+        ltx2_checkpoint(b.clean, upsamples(f) ? "upsampler" : FORM[f], f == FORM_PLAIN);
+        mutate_copy_folder(b.clean, b.model);
+        for (int bf16 = 0; bf16 < (f == FORM_PLAIN ? 1 : 2); bf16++) bench_keep(&b, bf16);
     }
     for (Form f = 0; f < FORMS; f++) tensors(&b, f);
     configs(&b);
     ops(&b);
-    golden_close(&b.g);
-    for (Form f = 0; f < FORMS; f++) expect_cleanup(b.clean_folder[f]);
-    expect_cleanup(b.folder);
-    return expect_done();
+    return bench_close(&b);
 }

@@ -3,75 +3,15 @@
  * blocks fed with the reference's input). Each fault must raise some stage above its limit and at least tenfold.
  *
  * Easy to get wrong: the norms of cross attention's q and k may be exchanged (their weights only meet as a product). */
-#include "expect.h"
-#include "fault.h"
+#include "fault_steps.h"
+#include "golden_bench.h"
 #include "golden_sana.h"
 
-#include <omp.h>
-
-typedef struct Bench {
-    Golden g;
-    char folder[500], model[600], clean[600];
-    GoldenStage stage[2][GOLDEN_STAGES]; /* by dtype (F32, BF16), without a fault */
-    int count[2];
-} Bench;
-
 static Status measure(Bench *b, const char *model, bool bf16) {
-    b->g.stages = 0, b->g.worst = 0;
     return golden_sana(&b->g, model, bf16 ? BF16 : F32, &(SanaRun){.clean = 0});
 }
 
-static void judge(const Bench *b, bool bf16, const char *what) {
-    double best = -1, got = 0, was = 0;
-    for (int i = 0; i < b->g.stages; i++)
-        for (int k = 0; k < b->count[bf16]; k++) {
-            const GoldenStage *now = &b->g.stage[i], *before = &b->stage[bf16][k];
-            double factor = now->metric <= 1 ? 0 : before->metric > 0 ? now->metric / before->metric : INFINITY;
-            if (strcmp(now->name, before->name) || factor < best) continue;
-            best = factor, got = now->metric, was = before->metric;
-        }
-    expect_at(best >= 10, what, "sana_video", 0);
-    if (best < 10 || getenv("GOLDEN_VERBOSE")) printf("%s: metric %.3g, without the fault %.3g\n", what, got, was);
-}
-
 /* --- the checkpoint --- */
-
-static void put_back(const Bench *b, const char *file) {
-    char from[1200], to[1200], *bytes;
-    size_t size;
-    Error e = {0};
-    snprintf(from, sizeof from, "%s/%s", b->clean, file);
-    snprintf(to, sizeof to, "%s/%s", b->model, file);
-    if (file_read(from, &bytes, &size, &e) != OK) mutate_stop(from, e.text);
-    mutate_write(to, bytes, size);
-    free(bytes);
-}
-
-static void tensor_fault(Bench *b, const char *a, const char *other, int64_t i, int64_t j, int64_t n) {
-    MutateFile m = {0};
-    char what[300];
-    snprintf(what, sizeof what, "%s %s %lld %lld", a, other ? other : n ? "rows exchanged" : "perturbed", (long long)i,
-             (long long)j);
-    mutate_open(&m, b->model, SANA_FILE);
-    if (other) mutate_swap(&m, a, other);
-    else if (n) mutate_swap_rows(&m, a, i, j, n);
-    else mutate_perturb(&m, a);
-    mutate_save(&m);
-    Status s = measure(b, b->model, false);
-    if (s != OK) printf("%s: %s\n", what, b->g.error.text);
-    expect_at(s == OK, what, "must run", 0);
-    judge(b, false, what);
-    put_back(b, SANA_FILE);
-}
-
-static void every_tensor(Bench *b) {
-    MutateFile m = {0};
-    mutate_open(&m, b->clean, SANA_FILE);
-    for (int i = 0; i < m.st.count; i++) tensor_fault(b, m.st.entry[i].name, NULL, 0, 0, 0);
-    expect(m.st.count == 16 + 2 * 24);
-    safetensors_close(&m.st);
-    free(m.bytes);
-}
 
 static void exchanged(Bench *b) {
 #define L "transformer_blocks.0."
@@ -84,18 +24,18 @@ static void exchanged(Bench *b) {
         {L "scale_shift_table", R "scale_shift_table"},   {L "ff.conv_depth.weight", R "ff.conv_depth.weight"},
         {L "attn2.to_k.bias", L "attn2.to_v.bias"},
     };
-    for (size_t i = 0; i < sizeof SWAPS / sizeof *SWAPS; i++) tensor_fault(b, SWAPS[i][0], SWAPS[i][1], 0, 0, 0);
+    bench_swaps(b, SWAPS, sizeof SWAPS / sizeof *SWAPS);
     for (int64_t i = 0; i < 6; i++) /* shift, scale, gate, twice */
         for (int64_t j = i + 1; j < 6; j++) {
-            tensor_fault(b, L "scale_shift_table", NULL, i, j, 1);
-            tensor_fault(b, "time_embed.linear.weight", NULL, 32 * i, 32 * j, 32);
+            bench_rows(b, L "scale_shift_table", i, j, 1);
+            bench_rows(b, "time_embed.linear.weight", 32 * i, 32 * j, 32);
         }
-    tensor_fault(b, "scale_shift_table", NULL, 0, 1, 1);
-    tensor_fault(b, L "ff.conv_inverted.weight", NULL, 0, 83, 83); /* halves of the gated convolution */
-    tensor_fault(b, L "ff.conv_depth.weight", NULL, 0, 83, 83);
-    tensor_fault(b, L "ff.conv_depth.bias", NULL, 0, 83, 83);
-    tensor_fault(b, L "attn2.norm_q.weight", NULL, 0, 16, 16); /* a norm of heads, not of rows */
-    tensor_fault(b, "proj_out.weight", NULL, 0, 6, 6);         /* the channel is fastest */
+    bench_rows(b, "scale_shift_table", 0, 1, 1);
+    bench_rows(b, L "ff.conv_inverted.weight", 0, 83, 83); /* halves of the gated convolution */
+    bench_rows(b, L "ff.conv_depth.weight", 0, 83, 83);
+    bench_rows(b, L "ff.conv_depth.bias", 0, 83, 83);
+    bench_rows(b, L "attn2.norm_q.weight", 0, 16, 16); /* a norm of heads, not of rows */
+    bench_rows(b, "proj_out.weight", 0, 6, 6);         /* the channel is fastest */
 #undef L
 #undef R
 }
@@ -108,27 +48,14 @@ static void configs(Bench *b) {
         {"mlp_ratio", "2.5", "ff.conv_inverted"},
         {"in_channels", "7", "out_channels"},
     };
-    for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
-        mutate_json(b->model, "config.json", FAULTS[i].key, FAULTS[i].value);
-        Status s = measure(b, b->model, false);
-        if (FAULTS[i].refusal) {
-            expect_at(s == ERR_MODEL && strstr(b->g.error.text, FAULTS[i].refusal), FAULTS[i].key, b->g.error.text, 0);
-        } else {
-            expect_at(s == OK, FAULTS[i].key, b->g.error.text, 0);
-            judge(b, false, FAULTS[i].key);
-        }
-        put_back(b, "config.json");
-    }
+    for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++)
+        bench_config(b, FAULTS[i].key, FAULTS[i].value, FAULTS[i].refusal);
     mutate_json(b->model, "config.json", "attention_head_dim", "8"); /* other axes: 4 heads of 8 */
     mutate_json(b->model, "config.json", "num_attention_heads", "4");
-    expect_at(measure(b, b->model, false) == OK, "4 heads of 8", b->g.error.text, 0);
-    judge(b, false, "4 heads of 8");
-    put_back(b, "config.json");
+    bench_configured(b, "4 heads of 8", NULL);
     mutate_json(b->model, "config.json", "cross_attention_head_dim", "8");
     mutate_json(b->model, "config.json", "num_cross_attention_heads", "4");
-    expect_at(measure(b, b->model, false) == OK, "4 cross heads of 8", b->g.error.text, 0);
-    judge(b, false, "4 cross heads of 8");
-    put_back(b, "config.json");
+    bench_configured(b, "4 cross heads of 8", NULL);
 }
 
 /* --- ops --- */
@@ -324,36 +251,10 @@ static Status no_skip(Exec *x, const void *args) {
     a.skip = (Tensor){0};
     return fault_call(x, OP_conv2d, &a);
 }
-static Status no_gate(Exec *x, const void *args) {
-    ResidualGate a = *(const ResidualGate *)args;
-    a.gate = (Tensor){0};
-    return fault_call(x, OP_residual_gate, &a);
-}
-static Status rms_once(Exec *x, const void *args) {
-    RmsNorm a = *(const RmsNorm *)args;
-    a.form = RMS_ONCE;
-    return fault_call(x, OP_rmsnorm, &a);
-}
-static Status shift_for_scale(Exec *x, const void *args) {
-    LnModulate a = *(const LnModulate *)args;
-    Tensor t = a.scale;
-    a.scale = a.shift, a.shift = t;
-    return fault_call(x, OP_ln_modulate, &a);
-}
-static Status sines_first(Exec *x, const void *args) {
-    TimeEmbed a = *(const TimeEmbed *)args;
-    TRY(fault_call(x, OP_time_embed, &a));
-    for (int64_t j = 0; j < 128; j++) {
-        float c = get(a.y, 0, j);
-        set(a.y, 0, j, get(a.y, 0, j + 128));
-        set(a.y, 0, j + 128, c);
-    }
-    return OK;
-}
 
 static void faulty_ops(Bench *b) {
 #define F(what, op, run) {what, {OP_##op, "fault", run, NULL, NULL}}
-    static const struct { const char *what; Impl impl; } FAULTS[] = {
+    static const BenchFault FAULTS[] = {
         F("no ReLU", norm_relu_rope, no_relu),
         F("ReLU after the rotation", norm_relu_rope, relu_last),
         F("QK norm rounds once", norm_relu_rope, norm_once),
@@ -383,45 +284,29 @@ static void faulty_ops(Bench *b) {
         F("temporal convolution a frame early", conv2d, late),
         F("temporal convolution causal", conv2d, causal),
         F("temporal convolution without its input", conv2d, no_skip),
-        F("no gates", residual_gate, no_gate),
-        F("caption and cross norms round once", rmsnorm, rms_once),
-        F("shift and scale swapped", ln_modulate, shift_for_scale),
-        F("sine before cosine", time_embed, sines_first),
+        F("no gates", residual_gate, fault_no_gate),
+        F("caption and cross norms round once", rmsnorm, fault_rms_once),
+        F("shift and scale swapped", ln_modulate, fault_shift_for_scale),
+        F("sine before cosine", time_embed, fault_sines_first),
     };
 #undef F
     static const Impl RIGHT[] = { /* the stand-ins without a fault must be the ops: else their faults prove nothing */
         {OP_norm_relu_rope, "right", turn_right, NULL, NULL}, {OP_linear_attention, "right", attend_right, NULL, NULL},
         {OP_dwconv3_glu, "right", depth_right, NULL, NULL}};
-    for (size_t i = 0; i < sizeof RIGHT / sizeof *RIGHT; i++) {
-        fault_mount(&b->g, &RIGHT[i]);
-        expect(measure(b, b->clean, true) == OK && b->g.worst <= 1);
-    }
-    for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
-        fault_mount(&b->g, &FAULTS[i].impl);
-        expect_at(measure(b, b->clean, true) == OK, FAULTS[i].what, b->g.error.text, 0);
-        judge(b, true, FAULTS[i].what);
-    }
+    bench_right(b, RIGHT, sizeof RIGHT / sizeof *RIGHT);
+    bench_faults(b, FAULTS, sizeof FAULTS / sizeof *FAULTS);
 }
 
 int main(void) {
     static Bench b; /* lint: allow-static (test program: the sheets are large) */
-    omp_set_num_threads(1); /* tiny tensors: threads only wait for each other */
-    if (golden_open(&b.g) != OK) return printf("%s\n", b.g.error.text), 1;
-    expect_folder(b.folder, sizeof b.folder);
-    snprintf(b.model, sizeof b.model, "%s/model", b.folder);
-    snprintf(b.clean, sizeof b.clean, "%s/clean", b.folder);
+    if (bench_open(&b) != OK) return printf("%s\n", b.g.error.text), 1;
+    b.name = "sana_video", b.file = SANA_FILE, b.measure = measure;
     sana_write(b.clean);
     mutate_copy_folder(b.clean, b.model);
-    for (int bf16 = 0; bf16 < 2; bf16++) {
-        expect(measure(&b, b.clean, bf16) == OK && b.g.worst <= 1);
-        memcpy(b.stage[bf16], b.g.stage, sizeof b.g.stage);
-        b.count[bf16] = b.g.stages;
-    }
-    every_tensor(&b);
+    for (int bf16 = 0; bf16 < 2; bf16++) bench_keep(&b, bf16);
+    expect(bench_tensors(&b, NULL) == 16 + 2 * 24);
     exchanged(&b);
     configs(&b);
     faulty_ops(&b);
-    golden_close(&b.g);
-    expect_cleanup(b.folder);
-    return expect_done();
+    return bench_close(&b);
 }

@@ -3,27 +3,10 @@
  * job resolves to.
  *
  * GOLDEN_VERBOSE=1 prints every stage. Easy to get wrong: run from the repository root. */
-#include "expect.h"
+#include "golden_judge.h"
 #include "golden_runs.h"
 #include "golden_sana_model.h"
 #include "stages.h"
-
-static void judge(Golden *g, Status s, const char *name) {
-    if (s != OK) printf("%s: %s\n", name, g->error.text);
-    expect(s == OK && g->stages > 0);
-    for (int k = 0; k < g->stages; k++) {
-        bool good = g->stage[k].metric <= 1;
-        expect_at(good, g->stage[k].name, name, 0);
-        if (getenv("GOLDEN_VERBOSE") || !good)
-            printf("%-18s %-24s %.3f of the allowance\n", name, g->stage[k].name, g->stage[k].metric);
-    }
-    for (int k = 0; k < g->file.count; k++) { /* every golden output was compared */
-        bool seen = strchr(g->file.entry[k].name, '@') != NULL;
-        for (int j = 0; j < g->stages; j++) seen |= !strcmp(g->stage[j].name, g->file.entry[k].name);
-        expect_at(seen, g->file.entry[k].name, name, 0);
-    }
-    g->stages = 0, g->worst = 0;
-}
 
 static void refusals(const char *folder) {
     static const struct { const char *key, *value, *text; } FAULTS[] = {
@@ -84,7 +67,7 @@ static void clips(const char *folder) {
         Status s = golden_picture(&g, model, RUNS[i].dtype, RUNS[i].name, dump);
         for (int k = 0; k < g.stages; k++) /* "grid" is no stage: judged here, in code values */
             if (!strcmp(g.stage[k].name, "grid")) g.stage[k].metric = grid_error(&g, dump);
-        judge(&g, s, RUNS[i].name);
+        golden_judge(&g, s, RUNS[i].name);
     }
     safetensors_close(&g.file);
 }
@@ -287,9 +270,9 @@ int main(void) {
     for (int64_t clean = 0; clean <= SANA_FRAMES; clean++) { /* all frames at one time, said in two parts */
         char name[40];
         snprintf(name, sizeof name, "f32, %d frames apart", (int)clean);
-        judge(&g, golden_sana(&g, model, F32, &(SanaRun){.clean = clean}), name);
+        golden_judge(&g, golden_sana(&g, model, F32, &(SanaRun){.clean = clean}), name);
         snprintf(name, sizeof name, "bf16, %d frames apart", (int)clean);
-        judge(&g, golden_sana(&g, model, BF16, &(SanaRun){.clean = clean}), name);
+        golden_judge(&g, golden_sana(&g, model, BF16, &(SanaRun){.clean = clean}), name);
     }
     golden_close(&g);
     refusals(model);

@@ -3,79 +3,25 @@
  * must raise some metric above its limit and at least tenfold.
  *
  * GOLDEN_VERBOSE=1 prints all. Easy to get wrong: the goldens hold samples, so a fault must not be rare. */
-#include "expect.h"
+#include "fault_steps.h"
 #include "faults.h"
+#include "golden_bench.h"
 #include "golden_wan.h"
-
-#include <omp.h>
 
 #define WAN_FILE "diffusion_pytorch_model.safetensors"
 
-typedef struct Bench {
-    Golden g;
-    char clean_folder[500], folder[500];
-    GoldenStage clean[2][GOLDEN_STAGES]; /* f32, bf16 */
-    int count[2];
-} Bench;
-
 static Status measure(Bench *b, const char *folder, bool bf16) {
     WanParts p;
-    b->g.stages = 0, b->g.worst = 0;
-    b->g.error = (Error){0};
     Status s = wan_open(&b->g, folder, bf16 ? BF16 : F32, &p);
     if (s == OK) s = bf16 ? wan_bf16(&b->g, &p) : wan_f32(&b->g, &p);
     wan_close(&p);
     return s;
 }
 
-static void judge(const Bench *b, bool bf16, const char *what) {
-    double best = -1, got = 0, was = 0;
-    for (int i = 0; i < b->g.stages; i++) {
-        const GoldenStage *now = &b->g.stage[i], *before = &b->clean[bf16][i];
-        double factor = now->metric <= 1 ? 0 : before->metric > 0 ? now->metric / before->metric : INFINITY;
-        if (factor < best) continue;
-        best = factor, got = now->metric, was = before->metric;
-    }
-    expect_at(b->g.stages == b->count[bf16] && best >= 10, what, bf16 ? "bf16" : "f32", 0);
-    if (best < 10 || getenv("GOLDEN_VERBOSE"))
-        printf("%s %s: metric %.3g, without the fault %.3g\n", bf16 ? "bf16" : "f32", what, got, was);
-}
-
 /* --- the checkpoint --- */
 
-static void put_back(const Bench *b, const char *file) {
-    char from[1200], to[1200], *bytes;
-    size_t size;
-    Error e = {0};
-    snprintf(from, sizeof from, "%s/%s", b->clean_folder, file);
-    snprintf(to, sizeof to, "%s/%s", b->folder, file);
-    if (file_read(from, &bytes, &size, &e) != OK) mutate_stop(from, e.text);
-    mutate_write(to, bytes, size);
-    free(bytes);
-}
-
-static void tensor_fault(Bench *b, const char *a, const char *other, int64_t i, int64_t j, int64_t n) {
-    MutateFile m = {0};
-    char what[300];
-    snprintf(what, sizeof what, "%s %s", a, other ? other : n ? "rows exchanged" : "perturbed");
-    mutate_open(&m, b->folder, WAN_FILE);
-    if (other) mutate_swap(&m, a, other);
-    else if (n) mutate_swap_rows(&m, a, i, j, n);
-    else mutate_perturb(&m, a);
-    mutate_save(&m);
-    Status s = measure(b, b->folder, false);
-    expect_at(s == OK, what, b->g.error.text, 0);
-    judge(b, false, what);
-    put_back(b, WAN_FILE);
-}
-
 static void tensors(Bench *b) {
-    MutateFile m = {0};
-    mutate_open(&m, b->clean_folder, WAN_FILE);
-    for (int i = 0; i < m.st.count; i++) tensor_fault(b, m.st.entry[i].name, NULL, 0, 0, 0);
-    printf("%d tensors perturbed\n", m.st.count);
-    safetensors_close(&m.st);
-    free(m.bytes);
+    printf("%d tensors perturbed\n", bench_tensors(b, NULL));
 #define UP "decoder.up_blocks.0."
     static const char *const SWAPS[][2] = {
         {UP "resnets.0.conv1.weight", UP "resnets.0.conv2.weight"}, {UP "resnets.0.norm1.gamma", UP "resnets.0.norm2.gamma"},
@@ -83,11 +29,11 @@ static void tensors(Bench *b) {
         {"decoder.mid_block.resnets.0.conv1.weight", "decoder.mid_block.resnets.1.conv1.weight"},
         {UP "upsamplers.0.time_conv.weight", "decoder.up_blocks.1.upsamplers.0.time_conv.weight"},
     };
-    for (size_t i = 0; i < sizeof SWAPS / sizeof *SWAPS; i++) tensor_fault(b, SWAPS[i][0], SWAPS[i][1], 0, 0, 0);
-    tensor_fault(b, "decoder.mid_block.attentions.0.to_qkv.weight", NULL, 0, 32, 32); /* q and k */
-    tensor_fault(b, "decoder.mid_block.attentions.0.to_qkv.weight", NULL, 32, 64, 32);
-    tensor_fault(b, UP "upsamplers.0.time_conv.weight", NULL, 0, 32, 32); /* which frame is the first */
-    tensor_fault(b, "quant_conv.weight", NULL, 0, 4, 4);                  /* mean and variance */
+    bench_swaps(b, SWAPS, sizeof SWAPS / sizeof *SWAPS);
+    bench_rows(b, "decoder.mid_block.attentions.0.to_qkv.weight", 0, 32, 32); /* q and k */
+    bench_rows(b, "decoder.mid_block.attentions.0.to_qkv.weight", 32, 64, 32);
+    bench_rows(b, UP "upsamplers.0.time_conv.weight", 0, 32, 32); /* which frame is the first */
+    bench_rows(b, "quant_conv.weight", 0, 4, 4);                  /* mean and variance */
 #undef UP
 }
 
@@ -96,14 +42,7 @@ static void configs(Bench *b) {
         {"latents_mean", "[2.8184, 1.4541, 0.6558, 1.916]"}, {"latents_std", "[0.7571, 0.1075, 0.9653, 0.0715]"},
         {"latents_mean", "[0, 0, 0, 0]"}, {"latents_std", "[1, 1, 1, 1]"}, {"latents_mean", "[0.1075, -0.7571, 0.9653, -0.0715]"},
     };
-    for (size_t i = 0; i < sizeof EDITS / sizeof *EDITS; i++) {
-        char what[200];
-        snprintf(what, sizeof what, "%s %s", EDITS[i][0], EDITS[i][1]);
-        mutate_json(b->folder, "config.json", EDITS[i][0], EDITS[i][1]);
-        expect_at(measure(b, b->folder, false) == OK, what, b->g.error.text, 0);
-        judge(b, false, what);
-        put_back(b, "config.json");
-    }
+    for (size_t i = 0; i < sizeof EDITS / sizeof *EDITS; i++) bench_config(b, EDITS[i][0], EDITS[i][1], NULL);
 }
 
 /* --- ops --- */
@@ -151,12 +90,6 @@ static Status halves_exchanged(Exec *x, const void *args) { /* of the frames tha
     a.x.data = (char *)a.x.data + a.x.stride[1] * (int64_t)dtype_size(a.x.dtype);
     a.x.stride[1] = -a.x.stride[1];
     return fault_call(x, OP_copy, &a);
-}
-static Status affine_exchanged(Exec *x, const void *args) {
-    ChanAffine a = *(const ChanAffine *)args;
-    Tensor t = a.a;
-    a.a = a.b, a.b = t;
-    return fault_call(x, OP_chan_affine, &a);
 }
 static Status affine_other_form(Exec *x, const void *args) {
     ChanAffine a = *(const ChanAffine *)args;
@@ -252,10 +185,6 @@ static Status conv_once(Exec *x, const Conv3d *a, bool with_bias) {
     }
     return OK;
 }
-static size_t conv_once_scratch(const Exec *x, const void *args) {
-    Conv3d a = *(const Conv3d *)args;
-    return fault_true.impl[OP_conv3d][0]->scratch(x, &a);
-}
 static Status bias_in_the_sum(Exec *x, const void *args) { return conv_once(x, args, true); }
 static Status skip_on_the_sum(Exec *x, const void *args) { return conv_once(x, args, false); }
 static Status out_bias_fused(Exec *x, const void *args) {
@@ -264,9 +193,9 @@ static Status out_bias_fused(Exec *x, const void *args) {
     return fault_call(x, OP_self_attention, &a);
 }
 
-static size_t same_scratch_self(const Exec *x, const void *a) { return fault_true.impl[OP_self_attention][0]->scratch(x, a); }
-static size_t same_scratch_conv3d(const Exec *x, const void *a) { return fault_true.impl[OP_conv3d][0]->scratch(x, a); }
-static size_t same_scratch_conv2d(const Exec *x, const void *a) { return fault_true.impl[OP_conv2d][0]->scratch(x, a); }
+FAULT_SCRATCH(self_attention)
+FAULT_SCRATCH(conv3d)
+FAULT_SCRATCH(conv2d)
 
 static void ops(Bench *b) {
 #define F(bf16, what, op, run, scratch) {bf16, what, {OP_##op, "fault", run, scratch, NULL}}
@@ -277,50 +206,38 @@ static void ops(Bench *b) {
         F(false, "the first frames kept, not the last", roll, first_frames_kept, NULL),
         F(false, "a history of one frame", roll, last_frame_only, NULL),
         F(false, "doubled frames exchanged", copy, halves_exchanged, NULL),
-        F(false, "mean and std exchanged", chan_affine, affine_exchanged, NULL),
+        F(false, "mean and std exchanged", chan_affine, fault_affine_exchanged, NULL),
         F(false, "latents scaled the other way", chan_affine, affine_other_form, NULL),
         F(false, "norm without the convolution's bias", chan_rmsnorm_silu, norm_without_bias, NULL),
         F(false, "norm without SiLU", chan_rmsnorm_silu, norm_without_silu, NULL),
-        F(false, "convolution a frame late", conv3d, conv_other_end, same_scratch_conv3d),
-        F(false, "downsampling pads before", conv2d, stride_before, same_scratch_conv2d),
-        F(false, "attention scale one per cent off", self_attention, scale_of_attention, same_scratch_self),
+        F(false, "convolution a frame late", conv3d, conv_other_end, scratch_conv3d),
+        F(false, "downsampling pads before", conv2d, stride_before, scratch_conv2d),
+        F(false, "attention scale one per cent off", self_attention, scale_of_attention, scratch_self_attention),
         F(true, "norm's quotient not rounded", chan_rmsnorm_silu, quotient_unrounded, NULL),
         F(true, "norm not rounded before gamma", chan_rmsnorm_silu, scaled_unrounded, NULL),
         F(true, "norm not rounded before SiLU", chan_rmsnorm_silu, weighted_unrounded, NULL),
         F(true, "biased input of a norm not rounded", chan_rmsnorm_silu, biased_unrounded, NULL),
         F(true, "attention's norm quotient not rounded", chan_rmsnorm, attention_norm_unrounded, NULL),
-        F(true, "bias added before the rounding", conv3d, bias_in_the_sum, conv_once_scratch),
-        F(true, "other path added before the rounding", conv3d, skip_on_the_sum, conv_once_scratch),
-        F(true, "attention's last bias fused", self_attention, out_bias_fused, same_scratch_self),
+        F(true, "bias added before the rounding", conv3d, bias_in_the_sum, scratch_conv3d),
+        F(true, "other path added before the rounding", conv3d, skip_on_the_sum, scratch_conv3d),
+        F(true, "attention's last bias fused", self_attention, out_bias_fused, scratch_self_attention),
         F(true, "histories dropped", roll, no_history, NULL),
     };
 #undef F
-    for (size_t i = 0; i < sizeof STEPS / sizeof *STEPS; i++) {
-        fault_mount(&b->g, &STEPS[i].impl);
-        expect_at(measure(b, b->clean_folder, STEPS[i].bf16) == OK, STEPS[i].what, b->g.error.text, 0);
-        judge(b, STEPS[i].bf16, STEPS[i].what);
-    }
+    for (size_t i = 0; i < sizeof STEPS / sizeof *STEPS; i++) bench_fault(b, STEPS[i].bf16, STEPS[i].what, &STEPS[i].impl);
 }
 
 int main(void) {
     static Bench b; /* lint: allow-static (test program: the sheets are large) */
-    omp_set_num_threads(1); /* tiny tensors: threads only wait for each other */
-    expect_folder(b.clean_folder, sizeof b.clean_folder);
-    expect_folder(b.folder, sizeof b.folder);
-    expect_ok(golden_open(&b.g), &b.g.error);
+    expect_ok(bench_open(&b), &b.g.error);
+    b.name = "wan", b.file = WAN_FILE, b.measure = measure;
     expect_ok(safetensors_open(GOLDEN_DIR "/wan.safetensors", &b.g.file, &b.g.error), &b.g.error);
-    wan_checkpoint(&b.g, b.clean_folder);
-    wan_checkpoint(&b.g, b.folder);
-    for (int bf16 = 0; bf16 < 2; bf16++) {
-        expect(measure(&b, b.clean_folder, bf16) == OK && b.g.worst <= 1);
-        memcpy(b.clean[bf16], b.g.stage, sizeof b.g.stage);
-        b.count[bf16] = b.g.stages;
-    }
+    mkdir(b.clean, 0777);
+    wan_checkpoint(&b.g, b.clean);
+    mutate_copy_folder(b.clean, b.model);
+    for (int bf16 = 0; bf16 < 2; bf16++) bench_keep(&b, bf16);
     tensors(&b);
     configs(&b);
     ops(&b);
-    golden_close(&b.g);
-    expect_cleanup(b.folder);
-    expect_cleanup(b.clean_folder);
-    return expect_done();
+    return bench_close(&b);
 }
