@@ -3,59 +3,22 @@
  *
  * Easy to get wrong: a plan belongs to one job's shapes; a later job may reuse the arenas when they are large
  * enough, since every run starts at mark 0. */
-#include "pipeline.h"
+#include "pipeline_parts.h"
 
 #include "clip.h"
 #include "condition.h"
 #include "core/clock.h"
 #include "core/device_cuda.h"
 #include "core/file.h"
-#include "gate.h"
-#include "graph.h"
 #include "guiding.h"
 #include "job.h"
-#include "kernels/cuda.h"
 #include "kernels/cuda_prepare.h"
 #include "kernels/tune_cuda.h"
-#include "kernels/unary.h"
-#include "media/av_recode.h"
 #include "media/image.h"
-#include "media/resize.h"
-#include "plan.h"
 #include "profile.h"
 #include "uses.h"
-#include "verdicts.h"
 
-#include <cjson/cJSON.h>
 #include <stdlib.h>
-
-struct Pipeline {
-    char *folder;
-    char title[128];
-    Model *model;
-    Device own, *device; /* device: &own, or the caller's */
-    size_t vram;         /* limit that was asked for; 0: none */
-    size_t room;         /* of the device when it was opened */
-    Unary unary; /* cpu */
-    Cuda *cuda;  /* cuda */
-    Memo memo;
-    ResidencyPool pool;
-    Arena work, scratch;
-    Plan plan; /* of the last picture, when planned */
-    bool planned, sync;
-    OpTimer *timer;
-    char *tuned, tuned_note[600];
-    const Family *families;
-    int family_count;
-    Gate gate;
-    Verdicts verdicts;
-    char *verdict_file; /* not opened yet; NULL: none, or it is */
-    char no_verdicts[700];
-    bool noted;
-    Graphs graphs; /* of the denoising steps, for the arenas as they are */
-    Device host; /* probes of the CPU table run here: their memory is none of the plan's */
-    const volatile int *interrupted;
-};
 
 /* --- open and close --- */
 
@@ -290,90 +253,6 @@ void media_free(Media *m) {
     *m = (Media){0};
 }
 
-/* --- one job --- */
-
-typedef struct Prepared {
-    Tokens tokens[2];
-    Schedule schedule[MODEL_MAX_ROUNDS];
-    const char *text[2];
-    FamilySet set;
-    uint8_t *image;
-    Error probe_error;
-    Exec device_exec;
-    Run run;
-} Prepared;
-
-static void prepared_free(Prepared *r) {
-    model_tokens_free(&r->tokens[0]);
-    model_tokens_free(&r->tokens[1]);
-    for (int k = 0; k < MODEL_MAX_ROUNDS; k++) sched_free(&r->schedule[k]);
-    free(r->image);
-}
-
-/* The image that a job begins from, upright and in the job's size. */
-static Status prepare_image(const ModelOps *ops, const Job *job, Stages *stages, Prepared *r, Error *e) {
-    Image image;
-    Condition c = {0};
-    if (!job->image) return OK;
-    if (ops->image_conditions) TRY(condition_parse(job->image, &c, e));
-    if (image_read(*c.path ? c.path : job->image, &image, e) != OK) return because(e, "--image");
-    Status s = image_upright(&image, e);
-    r->run.image_width = job->made_width, r->run.image_height = job->made_height;
-    if (s == OK && ops->image_conditions) {
-        s = av_recode(&image, job->image_crf, e);
-        r->run.image_width = image.width, r->run.image_height = image.height;
-        r->image = image.rgb, image.rgb = NULL;
-    } else if (s == OK) s = resize_lanczos(image.rgb, image.width, image.height, job->made_width, job->made_height, &r->image, e);
-    image_free(&image);
-    TRY(s);
-    r->run.image = r->image;
-    return stages_host(stages, "image", U8, 3, (int64_t[]){r->run.image_height, r->run.image_width, 3}, r->image, e);
-}
-
-static Status prepare_schedules(const Model *m, const Job *job, Stages *stages, Prepared *r, Error *e) {
-    for (int k = 0; k < (job->decode_only ? 1 : model_rounds(m, job)); k++) {
-        Job own;
-        Run round;
-        char name[32];
-        model_round(m, &r->run, k, &own, &round);
-        TRY(m->ops->schedule(m, &own, &r->schedule[k], e));
-        const Schedule *s = &r->schedule[k];
-        snprintf(name, sizeof name, "%ssigmas", round.prefix);
-        TRY(stages_host(stages, name, F32, 1, (int64_t[]){s->steps + 1}, s->sigmas, e));
-        snprintf(name, sizeof name, "%stimesteps", round.prefix);
-        TRY(stages_host(stages, name, F32, 1, (int64_t[]){s->steps}, s->timesteps, e));
-    }
-    return OK;
-}
-
-/* Everything of a job that needs no device: image, tokens and sigmas. */
-static Status prepare(Pipeline *p, const Job *job, Stages *stages, Prepared *r, Error *e) {
-    const Model *m = p->model;
-    *r = (Prepared){.text = {job->prompt, job->negative_prompt}};
-    r->run = (Run){.job = job, .tokens = r->tokens, .schedule = r->schedule, .text = r->text, .stages = stages,
-                   .memo = job->inject_count || job->fresh ? NULL : &p->memo, .cfg = job->cfg};
-    r->set = (FamilySet){.families = p->families, .count = p->family_count};
-    TRY(fusion_choose(p->families, p->family_count, job->quality == QUALITY_HIGH, job->families, &r->set.wanted, e));
-    r->device_exec = (Exec){.device = p->cuda ? p->device : &p->host, .error = &r->probe_error, .unary = &p->unary,
-                            .cuda = p->cuda, .dtype = m->dtype, .first = &p->gate.base};
-    r->run.families = &r->set, r->run.device_exec = &r->device_exec, r->run.graphs = &p->graphs;
-    TRY(prepare_image(m->ops, job, stages, r, e));
-    TRY(prepare_schedules(m, job, stages, r, e));
-    for (int i = 0; i < (job->decode_only ? 0 : r->run.cfg ? 2 : 1); i++) {
-        bool apart = i && m->ops->tokenize_negative;
-        TRY((apart ? m->ops->tokenize_negative : m->ops->tokenize)(m, r->text[i], job, &r->tokens[i], e));
-        for (int k = 0; k < r->tokens[i].rows; k++) {
-            TokenRow *row = &r->tokens[i].row[k];
-            char name[32];
-            snprintf(name, sizeof name, "%sids_%s", i ? "negative_" : "", row->encoder);
-            TRY(stages_host(stages, name, I32, 2, (int64_t[]){1, row->count}, row->ids, e));
-            snprintf(name, sizeof name, "%smask_%s", i ? "negative_" : "", row->encoder);
-            TRY(stages_host(stages, name, I32, 2, (int64_t[]){1, row->count}, row->mask, e));
-        }
-    }
-    return OK;
-}
-
 /* --- verdicts --- */
 
 static Status believe(Pipeline *p, const char *path, Error *e) {
@@ -428,7 +307,7 @@ static Status add_parts(Pipeline *p, const Job *job, Error *e) {
     return OK;
 }
 
-static Status make_plan(Pipeline *p, const Prepared *r, Plan *plan, Error *e) {
+Status pipeline_make_plan(Pipeline *p, const Prepared *r, Plan *plan, Error *e) {
     TRY(add_parts(p, r->run.job, e));
     if (!p->cuda && !p->unary.table[0]) TRY(unary_open(&p->unary, e)); /* probes look things up */
     TRY(open_verdicts(p, e));
@@ -468,136 +347,13 @@ static Status carry_out(Pipeline *p, const Plan *plan, bool prefetch, Error *e) 
 
 Status pipeline_plan(Pipeline *p, const Job *job, Plan *out, Error *e) {
     Prepared r = {0};
-    Status s = prepare(p, job, NULL, &r, e);
-    if (s == OK) s = make_plan(p, &r, out, e);
-    prepared_free(&r);
+    Status s = pipeline_prepare(p, job, NULL, &r, e);
+    if (s == OK) s = pipeline_make_plan(p, &r, out, e);
+    pipeline_unprepare(&r);
     return s;
-}
-
-/* Where an encoder stops reading a text; nothing when it reads all of it. */
-static void print_cut(const TokenRow *row, const char *text, const char *before, FILE *out) {
-    if (row->lost_byte < 0) return;
-    const char *rest = text + row->lost_byte;
-    rest += strspn(rest, " \t\r\n");
-    fprintf(out, "%scut: \"%.*s\" and all that follows is lost", before, (int)strcspn(rest, " \t\r\n"), rest);
-}
-
-Status pipeline_note_cut(Pipeline *p, const Job *job, FILE *out, Error *e) {
-    const char *texts[] = {job->prompt, job->cfg ? job->negative_prompt : NULL};
-    for (int i = 0; i < 2 && texts[i]; i++) {
-        Tokens tokens;
-        TRY(p->model->ops->tokenize(p->model, texts[i], job, &tokens, e));
-        for (int k = 0; k < tokens.rows; k++) {
-            const TokenRow *row = &tokens.row[k];
-            if (row->lost_byte < 0) continue;
-            fprintf(out, "note: encoder %s reads %lld tokens of the %sprompt", row->encoder, (long long)row->count,
-                    i ? "negative " : "");
-            print_cut(row, texts[i], "; ", out);
-            fputc('\n', out);
-        }
-        model_tokens_free(&tokens);
-    }
-    return OK;
-}
-
-Status pipeline_describe(Pipeline *p, const Job *job, FILE *out, Error *e) {
-    Model *m = p->model;
-    Prepared r;
-    Plan plan = {0};
-    Status s = prepare(p, job, NULL, &r, e);
-    if (s == OK) s = make_plan(p, &r, &plan, e);
-    if (s == OK) {
-        fprintf(out, "model          %s (%s), %s on %s\n", pipeline_title(p), p->folder, dtype_name(m->dtype), p->device->name);
-        fprintf(out, "picture        %d x %d, %d steps, seed %llu\n", job->width, job->height, job->steps,
-                (unsigned long long)job->seed);
-        if (job->bin) fprintf(out, "made           %d x %d, then scaled and cropped\n", job->made_width, job->made_height);
-        if (m->ops->clip) clip_describe(job, out);
-        if (job->image)
-            fprintf(out, "image          %s, %d x %d; strength %g: %d of %d steps run\n", job->image, job->image_width,
-                    job->image_height, job->strength, job->steps - job->first_step, job->steps);
-        fprintf(out, "guidance       %g (distilled)%s\n", job->guidance,
-                job->guidance_given ? "" : job->guidance > 0 ? ", default" : ", none in this model");
-        fprintf(out, "cfg scale      %g, %s%s\n", job->cfg_scale, r.run.cfg ? "two passes: " : "",
-                r.run.cfg ? m->ops->cfg_formula : m->ops->cfg_off);
-        guiding_describe(job, out);
-        for (int i = 0; i < (r.run.cfg ? 2 : 1); i++)
-            for (int k = 0; k < r.tokens[i].rows; k++) {
-                const TokenRow *row = &r.tokens[i].row[k];
-                fprintf(out, "tokens         %sencoder %s: %lld of %lld", i ? "negative, " : "", row->encoder,
-                        (long long)row->used, (long long)row->count);
-                print_cut(row, r.text[i], "; ", out);
-                fputc('\n', out);
-            }
-        fprintf(out, "sigmas        ");
-        for (int i = 0; i <= job->steps; i++) fprintf(out, " %.9g", (double)r.schedule[0].sigmas[i]);
-        fputc('\n', out);
-        fprintf(out, "quality        %s\n", job->quality == QUALITY_HIGH ? "high" : "lossless");
-        uses_explain(m, out);
-        plan_print(&plan, out);
-        s = plan_check(&plan, e);
-    }
-    prepared_free(&r);
-    return s;
-}
-
-Status pipeline_tokens(Pipeline *p, const char *prompt, FILE *out, Error *e) {
-    Job job = {.prompt = prompt};
-    Tokens tokens;
-    TRY(pipeline_resolve(p, &job, e));
-    TRY(p->model->ops->tokenize(p->model, prompt, &job, &tokens, e));
-    for (int k = 0; k < tokens.rows; k++) {
-        fprintf(out, "{\"encoder\":\"%s\",\"used\":%lld,\"ids\":[", tokens.row[k].encoder, (long long)tokens.row[k].used);
-        for (int64_t i = 0; i < tokens.row[k].count; i++) fprintf(out, i ? ",%d" : "%d", tokens.row[k].ids[i]);
-        fprintf(out, "]}\n");
-    }
-    model_tokens_free(&tokens);
-    return OK;
 }
 
 /* --- render --- */
-
-static Status write_meta(Pipeline *p, const Job *job, Stages *stages, Error *e) {
-    if (!job->dump) return OK;
-    cJSON *j = cJSON_CreateObject();
-    cJSON_AddStringToObject(j, "model", pipeline_title(p));
-    cJSON_AddStringToObject(j, "prompt", job->prompt);
-    if (job->negative_prompt) cJSON_AddStringToObject(j, "negative_prompt", job->negative_prompt);
-    char seed[24];
-    snprintf(seed, sizeof seed, "%llu", (unsigned long long)job->seed);
-    cJSON_AddRawToObject(j, "seed", seed);
-    cJSON_AddNumberToObject(j, "width", job->width);
-    cJSON_AddNumberToObject(j, "height", job->height);
-    cJSON_AddNumberToObject(j, "steps", job->steps);
-    if (p->model->ops->clip) {
-        char rate[RATE_TEXT];
-        cJSON_AddNumberToObject(j, "frames", job->frames);
-        cJSON_AddStringToObject(j, "fps", rate_text(job->fps, rate));
-        if (job->motion_score) cJSON_AddNumberToObject(j, "motion_score", job->motion_score);
-        if (job->bin) cJSON_AddTrueToObject(j, "bin");
-    }
-    if (job->image) {
-        cJSON_AddStringToObject(j, "image_sha256", job->image_sha256);
-        cJSON_AddNumberToObject(j, "strength", job->strength);
-        cJSON_AddNumberToObject(j, "first_step", job->first_step);
-    }
-    cJSON_AddNumberToObject(j, "guidance", job->guidance);
-    cJSON_AddNumberToObject(j, "cfg_scale", job->cfg_scale);
-    guiding_add(j, job);
-    if (job->cfg_normalization > 0) cJSON_AddNumberToObject(j, "cfg_normalization", job->cfg_normalization);
-    if (job->cfg_truncation_given) cJSON_AddNumberToObject(j, "cfg_truncation", job->cfg_truncation);
-    cJSON_AddNumberToObject(j, "max_sequence_length", job->max_sequence_length);
-    cJSON_AddStringToObject(j, "device", p->device->name);
-    cJSON_AddStringToObject(j, "dtype", dtype_name(p->model->dtype));
-    if (pipeline_vae_dtype(p)) cJSON_AddStringToObject(j, "vae_dtype", dtype_name(pipeline_vae_dtype(p)));
-    cJSON_AddStringToObject(j, "quality", job->quality == QUALITY_HIGH ? "high" : "lossless");
-    cJSON_AddStringToObject(j, "families", job->families ? job->families : "all");
-    cJSON_AddStringToObject(j, "unary_tables", unary_source());
-    char *text = cJSON_Print(j);
-    Status s = text ? stages_meta(stages, text, e) : fail(e, ERR_MEMORY, "out of memory");
-    cJSON_free(text);
-    cJSON_Delete(j);
-    return s;
-}
 
 /* The calls that the dry run has seen, for a thread that builds the plans of the libraries. Memory may fail: then the calls
  * build theirs. */
@@ -619,9 +375,9 @@ static void prepare_plans(Pipeline *p, const Prepared *r) {
 
 /* Tokens, plan, room for it. */
 static Status make_ready(Pipeline *p, const Job *job, Stages *stages, Prepared *r, Exec *x, Error *e) {
-    TRY(prepare(p, job, stages, r, e));
-    TRY(write_meta(p, job, stages, e));
-    TRY(make_plan(p, r, &p->plan, e));
+    TRY(pipeline_prepare(p, job, stages, r, e));
+    TRY(pipeline_write_meta(p, job, stages, e));
+    TRY(pipeline_make_plan(p, r, &p->plan, e));
     TRY(plan_check(&p->plan, e));
     TRY(carry_out(p, &p->plan, true, e));
     p->planned = true;
@@ -645,9 +401,9 @@ static Status end_counts(Pipeline *p, Status s, Error *e) {
 static Status render(Pipeline *p, const Job *job, Stages *stages, Prepared *r, const Progress *progress, Media *out,
                      Error *e) {
     double start = clock_now();
-    TRY(prepare(p, job, stages, r, e));
-    TRY(write_meta(p, job, stages, e));
-    TRY(make_plan(p, r, &p->plan, e));
+    TRY(pipeline_prepare(p, job, stages, r, e));
+    TRY(pipeline_write_meta(p, job, stages, e));
+    TRY(pipeline_make_plan(p, r, &p->plan, e));
     TRY(plan_check(&p->plan, e));
     r->run.thrift = p->plan.thrift, r->run.progress = progress;
     TRY(carry_out(p, &p->plan, true, e));
@@ -677,7 +433,7 @@ Status pipeline_render(Pipeline *p, const Job *job, const Progress *progress, Me
         snprintf(out->no_replay, sizeof out->no_replay, "every step runs call by call from here on: %s", p->graphs.stats.why);
     if (s == OK) s = uses_collect(p->model, out, e);
     s = end_counts(p, s, e);
-    prepared_free(&r);
+    pipeline_unprepare(&r);
     stages_close(stages);
     return s;
 }
@@ -700,7 +456,7 @@ Status pipeline_encode(Pipeline *p, const Job *job, bool first, PipelineTexts *o
     if (s == OK) s = p->model->ops->texts(p->model, &x, &r.run, &out->rows);
     out->encoders = clock_now() - ready;
     s = end_counts(p, s, e);
-    prepared_free(&r);
+    pipeline_unprepare(&r);
     out->seconds = clock_now() - start;
     return s;
 }
@@ -711,7 +467,7 @@ static Status load(Pipeline *p, const Prepared *r, const char *name, double *sec
     Part *part = model_part(p->model, name);
     Device *d = p->device;
     if (!part) return fail(e, ERR_MODEL, "%s: no such part", name);
-    TRY(make_plan(p, r, &p->plan, e));
+    TRY(pipeline_make_plan(p, r, &p->plan, e));
     TRY(plan_check(&p->plan, e));
     TRY(carry_out(p, &p->plan, false, e));
     Exec x = {.device = d, .work = &p->work, .scratch = &p->scratch, .error = e, .cuda = p->cuda, .interrupted = p->interrupted};
@@ -731,8 +487,8 @@ Status pipeline_load(Pipeline *p, const Job *job, const char *part, double *seco
     if (p->device->maps)
         return fail(e, ERR_USAGE, "%s: weights stay in their files here, there is nothing to load", p->device->name);
     Prepared r = {0};
-    Status s = prepare(p, job, NULL, &r, e);
+    Status s = pipeline_prepare(p, job, NULL, &r, e);
     if (s == OK) s = load(p, &r, part, seconds, bytes, e);
-    prepared_free(&r);
+    pipeline_unprepare(&r);
     return s;
 }
