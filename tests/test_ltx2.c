@@ -6,6 +6,7 @@
 #include "golden_judge.h"
 #include "golden_ltx2_model.h"
 #include "golden_runs.h"
+#include "plan.h"
 #include "stages.h"
 
 #define PHOTO GOLDEN_DIR "/photo.jpg"
@@ -125,6 +126,30 @@ static void levels(const char *model) {
     pipeline_close(p);
 }
 
+/* A picture's own tokens count among those that shift the levels, for every job of a pipeline: the ones before it, planned or
+ * run, must not matter. */
+static void again(const char *model) {
+    Pipeline *p = NULL;
+    Error e = {0};
+    Plan plan;
+    float first = 0;
+    expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu"}, &p, &e), &e);
+    if (!p) return;
+    Model *m = pipeline_facts(p).model;
+    Job job = {.prompt = "a", .image = PHOTO ":1", .width = 64, .height = 64, .frames = 9, .steps = 4};
+    expect_ok(pipeline_resolve(p, &job, &e), &e);
+    for (int k = 0; k < 2; k++) {
+        Schedule s = {0};
+        expect_ok(m->ops->schedule(m, &job, &s, &e), &e);
+        expect(fabs(s.mu - (0.95 + (12 - 1024) * 1.1 / 3072)) < 6e-6); /* 2 frames of 4 tokens, and the picture's 4 */
+        expect(k ? s.sigmas[1] == first : s.sigmas[1] > 0);
+        first = s.sigmas[1];
+        sched_free(&s);
+        if (k == 0) expect_ok(pipeline_plan(p, &job, &plan, &e), &e);
+    }
+    pipeline_close(p);
+}
+
 static void jobs(const char *model) {
     Pipeline *p = NULL;
     Error e = {0};
@@ -190,6 +215,7 @@ int main(int argc, char **argv) {
     ltx2_model(model);
     clips(folder, model);
     levels(model);
+    again(model);
     jobs(model);
     expect_cleanup(folder);
     return expect_done();

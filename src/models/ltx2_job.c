@@ -1,7 +1,7 @@
 /* ltx2_job.c - what a job of LTX-2 resolves to: sizes, guidance, tokens and noise levels, as diffusers' LTX2Pipeline has them.
  *
- * Easy to get wrong: the shift of the noise levels follows the number of the clip's tokens alone, and without a limit; a
- * distilled model's levels are a list, not a formula; tokens stand at the end, padding before them. */
+ * Easy to get wrong: the shift of the noise levels follows the number of the clip's tokens, a picture's beside them included
+ * and the sound's not, and without a limit; a distilled model's levels are a list, not a formula; tokens stand at the end, padding before them. */
 #include "models/ltx2.h"
 #include "text/tok_unicode.h"
 
@@ -21,7 +21,7 @@ static const double GUIDED[GUIDE_KINDS] = {
 
 /* --- sizes --- */
 
-Ltx2Size ltx2_size(const Ltx2 *z, const Job *job) {
+static Ltx2Size size_of(const Ltx2 *z, const Job *job, bool finished) {
     int64_t scale = vae_ltx2_scale(&z->vae.c);
     Ltx2Size s = {.frames = (job->frames - 1) / vae_ltx2_frames_each(&z->vae.c) + 1,
                   .rows = job->height / scale,
@@ -29,11 +29,13 @@ Ltx2Size ltx2_size(const Ltx2 *z, const Job *job) {
     s.channels[LTX2_VIDEO] = z->vae.c.latent;
     s.channels[LTX2_AUDIO] = vae_ltx2_audio_width(&z->audio.c);
     s.bins = s.channels[LTX2_AUDIO] / z->audio.c.latent;
-    s.extra = job->image && job->image_frame && !z->finished ? s.rows * s.cols : 0;
+    s.extra = job->image && job->image_frame && !finished ? s.rows * s.cols : 0;
     s.tokens[LTX2_VIDEO] = s.frames * s.rows * s.cols + s.extra;
     s.tokens[LTX2_AUDIO] = vae_ltx2_audio_rows(&z->audio.c, rate_seconds(job->fps, job->frames));
     return s;
 }
+
+Ltx2Size ltx2_size(const Ltx2 *z, const Job *job) { return size_of(z, job, z->finished); }
 
 Tensor ltx2_stream(const Ltx2Size *s, Tensor flat, Ltx2Which which) {
     int64_t first = which == LTX2_AUDIO ? s->tokens[LTX2_VIDEO] * s->channels[LTX2_VIDEO] : 0;
@@ -168,5 +170,6 @@ Status ltx2_schedule(const Model *m, const Job *job, Schedule *out, Error *e) {
     if (job->upscale == LTX2_SECOND) return ltx2_second_schedule(z, out, e);
     if (z->distilled && job->steps == DISTILLED_STEPS)
         return sched_make(&z->sched, job->steps, DISTILLED, 0, out, e);
-    return sched_flux(&z->sched, job->steps, ltx2_size(z, job).tokens[LTX2_VIDEO], out, e);
+    /* asked for before the job begins: z->finished is still the last one's */
+    return sched_flux(&z->sched, job->steps, size_of(z, job, false).tokens[LTX2_VIDEO], out, e);
 }
