@@ -61,6 +61,8 @@ typedef struct Prepared {
 /* Everything of a job that needs no device. Fills *r in any case; pipeline_unprepare frees it. stages may be NULL. */
 Status pipeline_prepare(Pipeline *p, const Job *job, Stages *stages, Prepared *r, Error *e);
 void pipeline_unprepare(Prepared *r);
+/* The prompt, or the negative one, as the model's own pipeline reads it. */
+Status pipeline_tokenize(const Model *m, const Job *job, bool negative, Tokens *out, Error *e);
 /* Binds the parts that the job needs and measures its run; the device is left as it is. */
 Status pipeline_make_plan(Pipeline *p, const Prepared *r, Plan *plan, Error *e);
 /* meta.json of a --dump; nothing without one. */

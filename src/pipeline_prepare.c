@@ -54,6 +54,11 @@ static Status prepare_schedules(const Model *m, const Job *job, Stages *stages, 
     return OK;
 }
 
+Status pipeline_tokenize(const Model *m, const Job *job, bool negative, Tokens *out, Error *e) {
+    const char *text = negative ? job->negative_prompt : job->prompt;
+    return (negative && m->ops->tokenize_negative ? m->ops->tokenize_negative : m->ops->tokenize)(m, text, job, out, e);
+}
+
 /* Everything of a job that needs no device: image, tokens and sigmas. */
 Status pipeline_prepare(Pipeline *p, const Job *job, Stages *stages, Prepared *r, Error *e) {
     const Model *m = p->model;
@@ -68,8 +73,7 @@ Status pipeline_prepare(Pipeline *p, const Job *job, Stages *stages, Prepared *r
     TRY(prepare_image(m->ops, job, stages, r, e));
     TRY(prepare_schedules(m, job, stages, r, e));
     for (int i = 0; i < (job->decode_only ? 0 : r->run.cfg ? 2 : 1); i++) {
-        bool apart = i && m->ops->tokenize_negative;
-        TRY((apart ? m->ops->tokenize_negative : m->ops->tokenize)(m, r->text[i], job, &r->tokens[i], e));
+        TRY(pipeline_tokenize(m, job, i, &r->tokens[i], e));
         for (int k = 0; k < r->tokens[i].rows; k++) {
             TokenRow *row = &r->tokens[i].row[k];
             char name[32];

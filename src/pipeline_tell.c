@@ -21,7 +21,7 @@ Status pipeline_note_cut(Pipeline *p, const Job *job, FILE *out, Error *e) {
     const char *texts[] = {job->prompt, job->cfg ? job->negative_prompt : NULL};
     for (int i = 0; i < 2 && texts[i]; i++) {
         Tokens tokens;
-        TRY(p->model->ops->tokenize(p->model, texts[i], job, &tokens, e));
+        TRY(pipeline_tokenize(p->model, job, i, &tokens, e));
         for (int k = 0; k < tokens.rows; k++) {
             const TokenRow *row = &tokens.row[k];
             if (row->lost_byte < 0) continue;
@@ -79,7 +79,7 @@ Status pipeline_tokens(Pipeline *p, const char *prompt, FILE *out, Error *e) {
     Job job = {.prompt = prompt};
     Tokens tokens;
     TRY(pipeline_resolve(p, &job, e));
-    TRY(p->model->ops->tokenize(p->model, prompt, &job, &tokens, e));
+    TRY(pipeline_tokenize(p->model, &job, false, &tokens, e));
     for (int k = 0; k < tokens.rows; k++) {
         fprintf(out, "{\"encoder\":\"%s\",\"used\":%lld,\"ids\":[", tokens.row[k].encoder, (long long)tokens.row[k].used);
         for (int64_t i = 0; i < tokens.row[k].count; i++) fprintf(out, i ? ",%d" : "%d", tokens.row[k].ids[i]);

@@ -6,6 +6,7 @@
 #include "golden_judge.h"
 #include "golden_runs.h"
 #include "golden_sana_model.h"
+#include "model.h"
 #include "stages.h"
 
 static void refusals(const char *folder) {
@@ -199,6 +200,31 @@ static void high(const char *folder) {
     for (int i = 0; i < COUNT; i++) free(kept[i].values);
 }
 
+/* What is said of texts that are cut: the negative one is read without instruction and motion score. */
+static void cuts(const char *folder) {
+    Pipeline *p = NULL;
+    Error e = {0};
+    char model[600], said[1000] = "";
+    snprintf(model, sizeof model, "%s/model", folder);
+    expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu"}, &p, &e), &e);
+    if (!p) return;
+    Model *m = pipeline_facts(p).model;
+    Job job = {.prompt = "a", .negative_prompt = "b c d e f g h i j k l", .max_sequence_length = 4, .motion_score = 30};
+    expect_ok(pipeline_resolve(p, &job, &e), &e);
+    Tokens seen;
+    expect_ok(m->ops->tokenize_negative(m, job.negative_prompt, &job, &seen, &e), &e);
+    FILE *out = fmemopen(said, sizeof said, "w");
+    expect_ok(pipeline_note_cut(p, &job, out, &e), &e);
+    fclose(out);
+    char want[200];
+    const char *rest = job.negative_prompt + seen.row[0].lost_byte;
+    rest += *rest == ' ';
+    snprintf(want, sizeof want, "reads %lld tokens of the negative prompt; cut: \"%.1s\"", (long long)seen.row[0].count, rest);
+    expect_at(seen.row[0].lost_byte > 0 && strstr(said, want), want, said, 0);
+    model_tokens_free(&seen);
+    pipeline_close(p);
+}
+
 static void jobs(const char *folder) {
     Pipeline *p = NULL;
     Error e = {0};
@@ -279,6 +305,7 @@ int main(void) {
     clips(folder);
     infinite(folder);
     jobs(folder);
+    cuts(folder);
     choices(folder);
     high(folder);
     few_positions(folder, "30", 480, 480, 81); /* last: the model is another one then */
