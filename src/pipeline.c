@@ -379,6 +379,7 @@ static Status make_ready(Pipeline *p, const Job *job, Stages *stages, Prepared *
     TRY(pipeline_write_meta(p, job, stages, e));
     TRY(pipeline_make_plan(p, r, &p->plan, e));
     TRY(plan_check(&p->plan, e));
+    r->run.thrift = p->plan.thrift;
     TRY(carry_out(p, &p->plan, true, e));
     p->planned = true;
     *x = (Exec){.device = p->device, .work = &p->work, .scratch = &p->scratch, .error = e, .unary = &p->unary, .cuda = p->cuda,
@@ -401,17 +402,11 @@ static Status end_counts(Pipeline *p, Status s, Error *e) {
 static Status render(Pipeline *p, const Job *job, Stages *stages, Prepared *r, const Progress *progress, Media *out,
                      Error *e) {
     double start = clock_now();
-    TRY(pipeline_prepare(p, job, stages, r, e));
-    TRY(pipeline_write_meta(p, job, stages, e));
-    TRY(pipeline_make_plan(p, r, &p->plan, e));
-    TRY(plan_check(&p->plan, e));
-    r->run.thrift = p->plan.thrift, r->run.progress = progress;
-    TRY(carry_out(p, &p->plan, true, e));
-    p->planned = true;
+    Exec x;
+    TRY(make_ready(p, job, stages, r, &x, e));
+    r->run.progress = progress;
     if (p->cuda) prepare_plans(p, r);
     out->seconds_plan = clock_now() - start;
-    Exec x = {.device = p->device, .work = &p->work, .scratch = &p->scratch, .error = e, .unary = &p->unary, .cuda = p->cuda,
-              .sync = p->sync, .first = &p->gate.base, .timer = p->timer, .interrupted = p->interrupted};
     TRY(job_run(p->model, &x, &r->run, out));
     return stages_check_used(stages, e);
 }

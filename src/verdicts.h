@@ -4,8 +4,8 @@
  * A file of core/tuned.h. Its machine is profile_machine(): lines of any other GPU, driver, library or build are never
  * believed. A variant that gave other bits stays distrusted as long as machine and build are the same. Not the decision what
  * a verdict means: the gate and fusion_mount take it, and both work without.
- * Easy to get wrong: nothing here may fail a picture. A file that cannot be used is left alone with one line in `note`, one
- * that cannot be written leaves a line in `unsaved`. Saving merges with what other processes wrote meanwhile. */
+ * Easy to get wrong: nothing here may fail a picture. A file that cannot be used is said in one line, `note`, and replaced by
+ * the next save; one that cannot be written leaves a line in `unsaved`. Saving merges with what other processes wrote meanwhile. */
 #ifndef VERDICTS_H
 #define VERDICTS_H
 
