@@ -223,6 +223,11 @@ Status pipeline_resolve(const Pipeline *p, Job *job, Error *e) {
     else if (job->strength_given) return fail(e, ERR_USAGE, "--strength: says how far to go from an image: give --image FILE");
     ClipRule clip;
     const ModelOps *ops = p->model->ops;
+    /* latents say what their picture went through; they need none */
+    if (job->image_crf > 0 && !ops->image_conditions)
+        return fail(e, ERR_USAGE, "--image-crf: %s encodes no picture as video", p->title);
+    if (job->image_crf > 0 && !job->image && !job->decode_only)
+        return fail(e, ERR_USAGE, "--image-crf: says what an image goes through: give --image FILE");
     if (ops->clip) ops->clip(p->model, &clip);
     if (job->upscale && !ops->rounds) return fail(e, ERR_USAGE, "--upscale: %s has no second round", p->title);
     if (!ops->guides) TRY(guiding_refuse(job, p->title, e));

@@ -190,6 +190,8 @@ static void jobs(const char *model) {
         {{.prompt = "a", .max_sequence_length = 20}, "--max-sequence-length 20: expected a multiple of 16"},
         {{.prompt = "a", .stg_blocks = "1,"}, "--stg-blocks 1,: expected numbers"},
         {{.prompt = "a", .stg_blocks = "300"}, "--stg-blocks 300: expected numbers"},
+        {{.prompt = "a", .stg_blocks = "0,3"}, "--stg-blocks 0,3: the transformer has blocks 0 to 2"},
+        {{.prompt = "a", .image_crf = 20}, "--image-crf: says what an image goes through"},
         {{.prompt = "a", .cfg_truncation_given = true}, "they belong to Z-Image"},
         {{.prompt = "a", .width = 800, .upscale = 2},
          "--width 800: expected a multiple of 64, at least 128; the nearest are 768 and 832"},

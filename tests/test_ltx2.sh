@@ -33,6 +33,7 @@ works "frames" ltx2 -p "a cat" -o "f%02d.png" --dump all
 [ -f f09.png ] && [ -f all/audio.safetensors ] && [ -f all/audio_latents_001.safetensors ]
 is $? "frames and stages are there"
 refused 2 "--stg-scale: tiny-flux has no such guidance" "another model" "$DITTO" -m "$MODEL" -p x -o x.png -q --stg-scale 1
+refused 2 "--image-crf: tiny-flux encodes no picture as video" "another model" "$DITTO" -m "$MODEL" -p x -o x.png -q --image-crf 20
 refused 2 "--upscale: tiny-flux has no second round" "another model" "$DITTO" -m "$MODEL" -p x -o x.png -q --upscale 2
 refused 2 "--width 112: expected a multiple of 32" "a width" ltx2 -p x -o "x%02d.png" -W 112
 refused 2 "--frames 10: expected 1 and a multiple of 8; the nearest are 9 and 17" "frames" ltx2 -p x -o "x%02d.png" --frames 10

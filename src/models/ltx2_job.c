@@ -1,7 +1,8 @@
 /* ltx2_job.c - what a job of LTX-2 resolves to: sizes, guidance, tokens and noise levels, as diffusers' LTX2Pipeline has them.
  *
  * Easy to get wrong: the shift of the noise levels follows the number of the clip's tokens, a picture's beside them included
- * and the sound's not, and without a limit; a distilled model's levels are a list, not a formula; tokens stand at the end, padding before them. */
+ * and the sound's not, and without a limit; a distilled model's levels are a list, not a formula; tokens stand at the end,
+ * padding before them. */
 #include "models/ltx2.h"
 #include "text/tok_unicode.h"
 
@@ -9,6 +10,7 @@
 
 enum { LENGTH = 1024 };  /* max_sequence_length of the pipeline */
 enum { IMAGE_CRF = 33 }; /* DEFAULT_IMAGE_CRF of diffusers */
+static const char STG_BLOCKS[] = "28"; /* a model of fewer blocks keeps them all, as there */
 
 /* DISTILLED_SIGMA_VALUES of diffusers: a list that nothing shifts. */
 static const double DISTILLED[] = {1.0, 0.99375, 0.9875, 0.98125, 0.975, 0.909375, 0.725, 0.421875};
@@ -88,8 +90,12 @@ static Status resolve_guidance(const Ltx2 *z, Job *job, Error *e) {
     for (int k = 0; k < GUIDE_KINDS; k++)
         if (!job->guide_given[k]) job->guide[k] = z->distilled ? guiding_off((GuideKind)k) : GUIDED[k];
     job->cfg = job->cfg_scale > 1 || job->guide[GUIDE_AUDIO_CFG] > 1;
-    if (!job->stg_blocks) job->stg_blocks = "28";
+    if (!job->stg_blocks) job->stg_blocks = STG_BLOCKS;
     TRY(guiding_blocks(job->stg_blocks, block, e));
+    for (int i = (int)z->dit.c.layers; i < GUIDING_BLOCKS && strcmp(job->stg_blocks, STG_BLOCKS); i++)
+        if (block[i])
+            return fail(e, ERR_USAGE, "--stg-blocks %s: the transformer has blocks 0 to %lld", job->stg_blocks,
+                        (long long)z->dit.c.layers - 1);
     if (job->cfg && !job->negative_prompt) job->negative_prompt = "";
     return OK;
 }
