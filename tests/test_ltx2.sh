@@ -43,6 +43,10 @@ mv ltx2/away ltx2/latent_upsampler
 mv ltx2/vocoder ltx2/away
 refused 3 "missing vocoder" "no vocoder" ltx2 -p x -o "x%02d.png"
 mv ltx2/away ltx2/vocoder
+cp ltx2/transformer/config.json kept
+sed 's/"num_layers":[^,]*,/"num_layers": 257,/' kept >ltx2/transformer/config.json
+refused 3 "num_layers 257: expected at most 256" "too many blocks" ltx2 -p x -o "x%02d.png"
+cp kept ltx2/transformer/config.json
 cp ltx2/model_index.json kept
 sed 's/"_class_name"/"duration_head": ["ltx2", "LTX2DurationHead"], "_class_name"/' kept >index
 cp index ltx2/model_index.json

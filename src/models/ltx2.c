@@ -48,6 +48,9 @@ static Status open_configs(Ltx2 *z, const char *folder, Error *e) {
     if (z->upsamples) TRY(vae_ltx2_upsample_open(IN("latent_upsampler"), &z->upsampler, e));
     TRY(tok_open(IN("tokenizer"), &z->tok, e));
 #undef IN
+    if (z->dit.c.layers > GUIDING_BLOCKS) /* sets of blocks have a flag for each */
+        return fail(e, ERR_MODEL, "%s: transformer: num_layers %lld: expected at most %d", folder,
+                    (long long)z->dit.c.layers, GUIDING_BLOCKS);
     const Ltx2StreamConfig *s = z->dit.c.stream;
     const struct {
         const char *what;
