@@ -13,6 +13,7 @@ static Status check_one(Batch *b, BatchItem *item, Error *e) {
                  .device = pipeline_device(b->pipeline),
                  .dtype = pipeline_dtype(b->pipeline),
                  .vae_dtype = pipeline_vae_dtype(b->pipeline),
+                 .sampler = pipeline_sampler(b->pipeline),
                  .clip = pipeline_makes_clips(b->pipeline)};
     BatchFound found = {0};
     const OutputOptions o = batch_run_output(b, item);

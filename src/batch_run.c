@@ -130,6 +130,7 @@ static Status render(Batch *b, BatchItem *item, Error *e) {
                  .device = pipeline_device(b->pipeline),
                  .dtype = pipeline_dtype(b->pipeline),
                  .vae_dtype = pipeline_vae_dtype(b->pipeline),
+                 .sampler = pipeline_sampler(b->pipeline),
                  .path = item->of->model,
                  .profile = b->profile,
                  .clip = pipeline_makes_clips(b->pipeline)};

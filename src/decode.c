@@ -120,6 +120,7 @@ static Status make(Decode *d, const OutputOptions *o, Error *e) {
                  .device = pipeline_device(d->pipeline),
                  .dtype = pipeline_dtype(d->pipeline),
                  .vae_dtype = pipeline_vae_dtype(d->pipeline),
+                 .sampler = pipeline_sampler(d->pipeline),
                  .path = where,
                  .profile = profile_line,
                  .clip = pipeline_makes_clips(d->pipeline)};

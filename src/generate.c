@@ -270,6 +270,7 @@ static Status one_picture(Run *r, int k, Error *e) {
                  .device = pipeline_device(r->pipeline),
                  .dtype = pipeline_dtype(r->pipeline),
                  .vae_dtype = pipeline_vae_dtype(r->pipeline),
+                 .sampler = pipeline_sampler(r->pipeline),
                  .path = r->cli->model,
                  .profile = profile_line,
                  .clip = pipeline_makes_clips(r->pipeline)};

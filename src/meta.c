@@ -178,10 +178,11 @@ char *meta_parameters(const Meta *m) {
     if (meta_has_guidance(j)) snprintf(distilled, sizeof distilled, " Distilled CFG Scale: %g,", j->guidance);
     bool negative = j->negative_prompt && j->negative_prompt[0];
     int n = title ? asprintf(&text,
-                             "%s\n%s%s%sSteps: %d, Sampler: Euler, Schedule type: Simple, CFG scale: %g,%s%s "
+                             "%s\n%s%s%sSteps: %d, Sampler: %s, Schedule type: Simple, CFG scale: %g,%s%s "
                              "Seed: %" PRIu64 ", Size: %dx%d, Model: %s, RNG: CPU, Version: ditto %s",
                              j->prompt, negative ? "Negative prompt: " : "",
-                             negative ? j->negative_prompt : "", negative ? "\n" : "", j->steps, j->cfg_scale,
+                             negative ? j->negative_prompt : "", negative ? "\n" : "", j->steps,
+                             m->sampler ? m->sampler : "Euler", j->cfg_scale,
                              distilled, strength, j->seed, j->width, j->height, title, CLI_VERSION)
                   : -1;
     free(title);

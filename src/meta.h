@@ -16,6 +16,7 @@ typedef struct Meta {
     const char *device;
     DType dtype;
     DType vae_dtype; /* DTYPE_NONE: no other than dtype */
+    const char *sampler; /* pipeline_sampler(); NULL: "Euler" */
     const char *path;    /* what -m was; NULL: not told; an absolute path is not told either */
     const char *profile; /* profile_text(); NULL: not told */
     bool clip;           /* tell frames and their rate */

@@ -133,6 +133,7 @@ struct ModelOps {
     Status (*open)(const char *folder, const Json *index, DType dtype, Model **out, Error *e);
     void (*close)(Model *m);
     const char *(*title)(const Model *m);
+    const char *(*sampler)(const Model *m); /* what web UIs call its solver. NULL: "Euler" */
     Status (*resolve)(const Model *m, Job *job, Error *e);
     Status (*tokenize)(const Model *m, const char *text, const Job *job, Tokens *out, Error *e);
     /* The negative prompt, where it is written otherwise. NULL: as tokenize. */

@@ -161,6 +161,9 @@ Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e) {
 }
 
 const char *pipeline_title(const Pipeline *p) { return p->title; }
+const char *pipeline_sampler(const Pipeline *p) {
+    return p->model->ops->sampler ? p->model->ops->sampler(p->model) : "Euler";
+}
 bool pipeline_makes_clips(const Pipeline *p) { return p->model->ops->clip != NULL; }
 Sound pipeline_sound(const Pipeline *p) {
     Sound s = {0};

@@ -173,6 +173,7 @@ typedef struct Media {
 Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e);
 void pipeline_close(Pipeline *p);
 const char *pipeline_title(const Pipeline *p);       /* the folder's or the repository's name */
+const char *pipeline_sampler(const Pipeline *p);     /* of the steps, by the web UIs' name: "Euler" */
 const char *pipeline_device(const Pipeline *p);      /* "cpu" */
 DType pipeline_dtype(const Pipeline *p);
 DType pipeline_vae_dtype(const Pipeline *p); /* DTYPE_NONE: its autoencoder has none of its own */

@@ -104,6 +104,7 @@ static Status answer(const VerifyOptions *o, const MetaRecord *r, const VerifyFi
                  .device = pipeline_device(p),
                  .dtype = pipeline_dtype(p),
                  .vae_dtype = pipeline_vae_dtype(p),
+                 .sampler = pipeline_sampler(p),
                  .profile = profile_line,
                  .clip = pipeline_makes_clips(p),
                  .frame = r->frame,

@@ -6,6 +6,7 @@
 #include "golden_judge.h"
 #include "golden_runs.h"
 #include "golden_sana_model.h"
+#include "meta.h"
 #include "model.h"
 #include "stages.h"
 
@@ -201,7 +202,7 @@ static void high(const char *folder) {
 }
 
 /* What is said of texts that are cut: the negative one is read without instruction and motion score. */
-static void cuts(const char *folder) {
+static void told(const char *folder) {
     Pipeline *p = NULL;
     Error e = {0};
     char model[600], said[1000] = "";
@@ -222,6 +223,10 @@ static void cuts(const char *folder) {
     snprintf(want, sizeof want, "reads %lld tokens of the negative prompt; cut: \"%.1s\"", (long long)seen.row[0].count, rest);
     expect_at(seen.row[0].lost_byte > 0 && strstr(said, want), want, said, 0);
     model_tokens_free(&seen);
+    /* a reader of the web UIs' line must not be told another solver */
+    char *line = meta_parameters(&(Meta){.job = &job, .title = "x", .sampler = pipeline_sampler(p)});
+    expect(line && strstr(line, "Steps: 50, Sampler: DPM++ 2M, "));
+    free(line);
     pipeline_close(p);
 }
 
@@ -305,7 +310,7 @@ int main(void) {
     clips(folder);
     infinite(folder);
     jobs(folder);
-    cuts(folder);
+    told(folder);
     choices(folder);
     high(folder);
     few_positions(folder, "30", 480, 480, 81); /* last: the model is another one then */

@@ -129,6 +129,11 @@ static const char *sana_video_title(const Model *m) {
     return "SANA-Video";
 }
 
+static const char *sana_video_sampler(const Model *m) {
+    const SanaVideo *z = (const SanaVideo *)m;
+    return z->euler ? "Euler" : z->dpm.order == 2 ? "DPM++ 2M" : "DPM++";
+}
+
 /* --- the job --- */
 
 static void sana_video_clip(const Model *m, ClipRule *out) {
@@ -486,6 +491,7 @@ const ModelOps MODEL_SANA_VIDEO = {
     .open = sana_video_open,
     .close = sana_video_close,
     .title = sana_video_title,
+    .sampler = sana_video_sampler,
     .resolve = sana_video_resolve,
     .tokenize = sana_video_tokenize,
     .tokenize_negative = sana_video_tokenize_negative,
