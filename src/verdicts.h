@@ -5,7 +5,8 @@
  * believed. A variant that gave other bits stays distrusted as long as machine and build are the same. Not the decision what
  * a verdict means: the gate and fusion_mount take it, and both work without.
  * Easy to get wrong: nothing here may fail a picture. A file that cannot be used is said in one line, `note`, and replaced by
- * the next save; one that cannot be written leaves a line in `unsaved`. Saving merges with what other processes wrote meanwhile. */
+ * the next save; one that cannot be written leaves a line in `unsaved`. Saving merges with what other processes wrote
+ * meanwhile. */
 #ifndef VERDICTS_H
 #define VERDICTS_H
 
