@@ -446,8 +446,8 @@ void cli_help(Command command, FILE *out) {
 
 void cli_help_all(FILE *out) {
     fprintf(out,
-            "ditto %s - renders images from FLUX checkpoints, equal to diffusers\n\nusage: ditto COMMAND "
-            "[options]\n\n"
+            "ditto %s - renders pictures and clips from FLUX, Z-Image, SANA-Video and LTX-2 checkpoints, equal to diffusers\n\n"
+            "usage: ditto COMMAND [options]\n\n"
             "commands:\n",
             CLI_VERSION);
     for (int i = 0; i < COMMAND_COUNT; i++)

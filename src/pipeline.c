@@ -191,7 +191,7 @@ static Status resolve_image(const Pipeline *p, Job *job, Error *e) {
     Image image;
     if (!p->model->ops->takes_image)
         return fail(e, ERR_USAGE, "--image: %s makes pictures from text alone", p->model->ops->pipeline_class);
-    if (p->model->ops->image_is_frame && job->strength_given)
+    if (p->model->ops->image_is_frame && job->strength_given && job->strength < 1) /* 1 is what its files say */
         return fail(e, ERR_USAGE, "--strength: %s takes an image as the first frame; all steps run", p->title);
     Condition c = {.strength = 1};
     if (p->model->ops->image_conditions) {
