@@ -29,7 +29,13 @@ trap 'rm -rf "$log" "$folder"' EXIT
 image=tests/golden/drawing.png
 if "${DITTO:-./ditto}" generate -m weights/demo-sana-video --steps 3 --seed 1 -p "a red circle moves right" -i $image \
     -o "$folder/%02d.png" -q >"$log" 2>&1 && "${DITTO:-./ditto}" verify "$folder/03.png" -i $image >"$log" 2>&1 &&
-    grep -q '^equal pixels: yes' "$log"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAIL: verify from a picture"; cat "$log"; fi
+    grep -q '^equal pixels: yes' "$log"; then
+    passed=$((passed + 1))
+else
+    failed=$((failed + 1))
+    echo "FAIL: verify from a picture"
+    cat "$log"
+fi
 [ -z "$SPOILT" ] || for model in "$SPOILT"/*/; do
     echo "spoilt: $(basename "$model")"
     clips=
