@@ -277,6 +277,7 @@ Status bench_run(const BenchOptions *o, FILE *in, FILE *out, Error *e) {
     for (int k = 0; k < GUIDE_KINDS; k++)
         if ((b->job.guide_given[k] = o->guide && o->guide[k] >= 0)) b->job.guide[k] = o->guide[k];
     PipelineOptions open = {.model = o->folder,
+                            .text_encoder = o->text_encoder,
                             .device = o->device,
                             .dtype = o->dtype,
                             .vae_dtype = o->vae_dtype,

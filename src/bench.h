@@ -21,7 +21,7 @@ enum { BENCH_MOST = 200, BENCH_WARMUP = 50 }; /* runs, and those before them tha
 
 typedef struct BenchOptions {
     const char *what;            /* NULL: none given */
-    const char *folder, *device; /* as PipelineOptions */
+    const char *folder, *text_encoder, *device; /* as PipelineOptions */
     DType dtype, vae_dtype;
     size_t vram;
     Quality quality;

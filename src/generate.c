@@ -80,7 +80,8 @@ Job generate_job(const Cli *cli) {
 }
 
 PipelineOptions generate_pipeline(const Cli *cli) {
-    return (PipelineOptions){.device = cli->device,
+    return (PipelineOptions){.text_encoder = cli->text_encoder,
+                             .device = cli->device,
                              .dtype = cli->dtype,
                              .vae_dtype = cli->vae_dtype,
                              .vram = cli->vram,
@@ -93,8 +94,9 @@ PipelineOptions generate_pipeline(const Cli *cli) {
 static bool same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
 
 bool generate_same_pipeline(const PipelineOptions *a, const PipelineOptions *b) {
-    return same_text(a->device, b->device) && a->dtype == b->dtype && a->vae_dtype == b->vae_dtype && a->vram == b->vram &&
-           a->sync == b->sync && a->no_graphs == b->no_graphs && same_text(a->tuned, b->tuned) &&
+    return same_text(a->text_encoder, b->text_encoder) && same_text(a->device, b->device) && a->dtype == b->dtype &&
+           a->vae_dtype == b->vae_dtype && a->vram == b->vram && a->sync == b->sync &&
+           a->no_graphs == b->no_graphs && same_text(a->tuned, b->tuned) &&
            same_text(a->verdicts, b->verdicts);
 }
 

@@ -258,7 +258,7 @@ Status hub_complete(const char *folder, Error *e) {
 Status hub_resolve(const HubEnv *env, const char *model, char **folder, Error *e) {
     TRY(hub_find(env, model, folder, e));
     Status status = recognise_model(*folder, e);
-    if (status == OK) status = hub_complete(*folder, e);
+    if (status == OK && file_is_dir(*folder)) status = hub_complete(*folder, e);
     if (status != OK) {
         free(*folder);
         *folder = NULL;

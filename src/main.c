@@ -171,7 +171,8 @@ static Status tokens(const Cli *cli, Error *e) {
     char *folder = NULL;
     Pipeline *p = NULL;
     TRY(model_folder(cli->model, &folder, e));
-    Status status = pipeline_open(&(PipelineOptions){.model = folder, .interrupted = &interrupted}, &p, e);
+    Status status = pipeline_open(
+        &(PipelineOptions){.model = folder, .text_encoder = cli->text_encoder, .interrupted = &interrupted}, &p, e);
     if (status == OK) status = pipeline_tokens(p, cli->prompt, stdout, e);
     pipeline_close(p);
     free(folder);
@@ -223,6 +224,7 @@ static Status bench(const Cli *cli, Error *e) {
     TRY(model_folder(cli->model, &folder, e));
     BenchOptions options = {.what = cli->arg_count ? cli->args[0] : NULL,
                             .folder = folder,
+                            .text_encoder = cli->text_encoder,
                             .device = cli->device,
                             .dtype = cli->dtype,
                             .vae_dtype = cli->vae_dtype,
@@ -256,6 +258,7 @@ static Status verify(const Cli *cli, Error *e) {
     if (status != OK && recorded) because(e, "%s names its model; if it lies elsewhere give -m DIR", cli->args[0]);
     VerifyOptions options = {.file = cli->args[0],
                              .folder = folder,
+                             .text_encoder = cli->text_encoder,
                              .image = cli->image,
                              .device = cli->device,
                              .vram = cli->vram,
@@ -273,7 +276,8 @@ static Status open_model(const Cli *cli, Pipeline **p, Error *e) {
     char *folder = NULL;
     TRY(model_folder(cli->model, &folder, e));
     Status status = pipeline_open(
-        &(PipelineOptions){.model = folder, .device = "cpu", .dtype = cli->dtype, .interrupted = &interrupted}, p, e);
+        &(PipelineOptions){.model = folder, .text_encoder = cli->text_encoder, .device = "cpu", .dtype = cli->dtype,
+                           .interrupted = &interrupted}, p, e);
     free(folder);
     return status;
 }

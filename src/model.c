@@ -36,15 +36,20 @@ Status model_check_classes(const char *folder, const Json *index, const ModelCla
     return OK;
 }
 
-Status model_open_part(Model *m, const char *folder, const char *name, const char *const *ignore, Error *e) {
-    if (m->parts == MODEL_MAX_PARTS) return fail(e, ERR_MODEL, "%s: too many components", folder);
+Status model_open_files(Model *m, const char *path, const char *name, const char *const *ignore, Error *e) {
+    if (m->parts == MODEL_MAX_PARTS) return fail(e, ERR_MODEL, "%s: too many components", path);
     Part *p = &m->part[m->parts];
     *p = (Part){.name = name, .ignore = ignore, .dtype = m->dtype, .bind.prefix = ""};
+    TRY(weights_open(path, &p->files, e));
+    m->parts++;
+    return OK;
+}
+
+Status model_open_part(Model *m, const char *folder, const char *name, const char *const *ignore, Error *e) {
     char *path = file_join(folder, name);
     if (!path) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
-    Status s = weights_open(path, &p->files, e);
+    Status s = model_open_files(m, path, name, ignore, e);
     free(path);
-    if (s == OK) m->parts++;
     return s;
 }
 

@@ -131,6 +131,8 @@ struct ModelOps {
     void (*hears)(const Model *m, int *rate, int *channels);
     /* folder: the model's; configs, tokenizers and weight headers are read, binds made. */
     Status (*open)(const char *folder, const Json *index, DType dtype, Model **out, Error *e);
+    /* One file that holds all of it but what `folder` has, a diffusers folder. NULL: there is no such form. */
+    Status (*open_file)(const char *file, const char *folder, DType dtype, Model **out, Error *e);
     void (*close)(Model *m);
     const char *(*title)(const Model *m);
     const char *(*sampler)(const Model *m); /* what web UIs call its solver. NULL: "Euler" */
@@ -191,6 +193,8 @@ Status model_find(const char *folder, const Json *index, const ModelOps **out, E
 
 /* Opens the files of part i; the model's open() then adds binds. ERR_MODEL with the part's folder. */
 Status model_open_part(Model *m, const char *folder, const char *name, const char *const *ignore, Error *e);
+/* The same of files that lie elsewhere: `path` as weights_open takes it. */
+Status model_open_files(Model *m, const char *path, const char *name, const char *const *ignore, Error *e);
 void model_close_parts(Model *m);
 Part *model_part(Model *m, const char *name);
 /* Makes x run on this part's table, in its dtype; weights_enter() then means this part. */

@@ -53,7 +53,7 @@ static Status set_vae_dtype(Pipeline *p, DType dtype, Error *e) {
     return OK;
 }
 
-static Status open_model(Pipeline *p, DType dtype, Error *e) {
+static Status open_folder(Pipeline *p, DType dtype, Error *e) {
     char *path = file_join(p->folder, "model_index.json");
     if (!path) return fail(e, ERR_MEMORY, "out of memory");
     Json *index = NULL;
@@ -64,7 +64,23 @@ static Status open_model(Pipeline *p, DType dtype, Error *e) {
     s = model_find(p->folder, index, &ops, e);
     if (s == OK) s = ops->open(p->folder, index, dtype, &p->model, e);
     json_free(index);
-    TRY(s);
+    return s;
+}
+
+static Status open_file(Pipeline *p, const char *beside, DType dtype, Error *e) {
+    const char *slash = strrchr(p->folder, '/');
+    char *own = beside ? strdup(beside) : slash ? strndup(p->folder, (size_t)(slash - p->folder) + 1) : strdup(".");
+    if (!own) return fail(e, ERR_MEMORY, "out of memory");
+    Status s = MODEL_LTX2.open_file(p->folder, own, dtype, &p->model, e); /* recognise.h lets no other file pass */
+    free(own);
+    return s;
+}
+
+static Status open_model(Pipeline *p, const char *text_encoder, DType dtype, Error *e) {
+    bool file = file_exists(p->folder) && !file_is_dir(p->folder);
+    if (text_encoder && !file)
+        return fail(e, ERR_USAGE, "--text-encoder: %s is a folder, which has its own text encoder", p->folder);
+    TRY(file ? open_file(p, text_encoder, dtype, e) : open_folder(p, dtype, e));
     for (int i = 0; i < p->model->parts; i++) {
         if (p->cuda) ops_cuda(&p->model->part[i].ops);
         else ops_cpu(&p->model->part[i].ops);
@@ -125,6 +141,8 @@ static void name_model(Pipeline *p) {
         for (char *at = repository; at && (at = strstr(at, "--")); at += 2) last = at + 1;
         name = last;
     }
+    char *suffix = name ? strstr(name, ".safetensors") : NULL;
+    if (suffix && !suffix[12]) *suffix = 0;
     snprintf(p->title, sizeof p->title, "%s", name && name[1] ? name + 1 : p->model->ops->title(p->model));
     free(path);
 }
@@ -148,7 +166,7 @@ Status pipeline_open(const PipelineOptions *options, Pipeline **out, Error *e) {
         p->room = p->device->room(p->device);
         graphs_open(&p->graphs, p->device, !options->no_graphs && !options->timer);
     }
-    if (s == OK) s = open_model(p, options->dtype == DTYPE_NONE ? BF16 : options->dtype, e);
+    if (s == OK) s = open_model(p, options->text_encoder, options->dtype == DTYPE_NONE ? BF16 : options->dtype, e);
     if (s == OK) s = set_vae_dtype(p, options->vae_dtype, e);
     if (s == OK) name_model(p);
     if (s == OK) s = open_tuned(p, options, e);

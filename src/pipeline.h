@@ -19,7 +19,8 @@
 typedef struct Pipeline Pipeline;
 
 typedef struct PipelineOptions {
-    const char *model;  /* a model folder; hub.h finds it for -m */
+    const char *model;  /* a model folder or file; hub.h finds it for -m */
+    const char *text_encoder; /* of a model in one file: the folder that has its text encoder; NULL: the folder that it lies in */
     const char *device; /* NULL: chosen; "cpu", "cuda" */
     DType dtype;        /* DTYPE_NONE: chosen (BF16) */
     DType vae_dtype;    /* DTYPE_NONE: the model's; ERR_USAGE where its autoencoder has none of its own */

@@ -15,7 +15,7 @@
 #define USE_SCHNELL                                                                                          \
     "use the diffusers folder: hf download black-forest-labs/FLUX.1-schnell --include \"[mstv]*\""
 
-#define USE_LTX2 "use the diffusers folder: hf download Lightricks/LTX-2 --include \"[acmstv]*\""
+#define DOWNLOAD_LTX2 "hf download Lightricks/LTX-2 --include \"[acmstv]*\""
 
 const char *recognise_supported(void) {
     return "FluxPipeline (FLUX.1-dev, FLUX.1-schnell and models tuned from them), ZImagePipeline (Z-Image, Z-Image-Turbo), "
@@ -201,9 +201,15 @@ static Status tell(const Safetensors *s, const char *path, Error *e) {
     if (containing(s, "audio_patchify_proj.") && containing(s, "keyframes_abs_pos_embedding"))
         return fail(e, ERR_MODEL, "%s: LTX-2.5%s, which has another text encoder; supported: %s", path, storage(s),
                     recognise_supported());
+    if (containing(s, "audio_patchify_proj.") && containing(s, "prompt_adaln_single."))
+        return fail(e, ERR_MODEL, "%s: single-file LTX-2.3%s in the original layout, which ditto does not read; use the "
+                    "diffusers folder: hf download diffusers/LTX-2.3-Diffusers --include \"[acmstv]*\"", path, storage(s));
+    if (containing(s, "audio_patchify_proj.") && *storage(s))
+        return fail(e, ERR_MODEL, "%s: single-file LTX-2%s, which ditto does not read; use ltx-2-19b-dev.safetensors, or the "
+                    "diffusers folder: " DOWNLOAD_LTX2, path, storage(s));
     if (containing(s, "audio_patchify_proj."))
-        return fail(e, ERR_MODEL, "%s: single-file LTX-2%s in the original layout, which ditto does not read; " USE_LTX2, path,
-                    storage(s));
+        return fail(e, ERR_MODEL, "%s: a part of LTX-2 in the original layout, without \"vae.\" or \"vocoder.\"; use the whole "
+                    "file, or the diffusers folder: " DOWNLOAD_LTX2, path);
     if (containing(s, "double_blocks.0.img_attn.") || containing(s, "single_blocks.0.linear1."))
         return flux_single(s, path, e);
     if (containing(s, "noise_refiner.0.") && containing(s, "layers.0.adaLN_modulation.0."))
@@ -229,6 +235,22 @@ static Status tell(const Safetensors *s, const char *path, Error *e) {
         "%s: a safetensors file of unknown content (%d tensors, the first is %.100s); give a folder that "
         "holds model_index.json; supported: %s",
         path, s->count, s->count ? s->entry[0].name : "none", recognise_supported());
+}
+
+/* LTX-2 as published in one file: all of its parts in plain storage, and neither LTX-2.3 nor 2.5. */
+static bool ltx2_single(const Safetensors *s) {
+    return containing(s, "audio_patchify_proj.") && !containing(s, "prompt_adaln_single.") &&
+           !containing(s, "keyframes_abs_pos_embedding") && !*storage(s) && containing(s, "audio_vae.decoder.") &&
+           containing(s, "vocoder.") && !containing(s, ".lora_");
+}
+
+static Status model_file(const char *path, Error *e) {
+    Safetensors s;
+    if (ends(path, "model_index.json")) return recognise_file(path, e);
+    TRY(safetensors_open(path, &s, e));
+    Status status = ltx2_single(&s) ? OK : tell(&s, path, e);
+    safetensors_close(&s);
+    return status;
 }
 
 Status recognise_file(const char *path, Error *e) {
@@ -275,7 +297,7 @@ static Status not_a_model(const char *folder, Error *e) {
 
 Status recognise_model(const char *path, Error *e) {
     if (!file_exists(path)) return fail(e, ERR_MODEL, "%s: no such file or folder", path);
-    if (!file_is_dir(path)) return recognise_file(path, e);
+    if (!file_is_dir(path)) return model_file(path, e);
     if (!has(path, "model_index.json")) return not_a_model(path, e);
     char *file = file_join(path, "model_index.json");
     if (!file) return fail(e, ERR_MEMORY, "%s: out of memory", path);

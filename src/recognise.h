@@ -12,7 +12,7 @@
 /* The pipelines that are rendered, as the user would name them: "FluxPipeline (FLUX.1-dev, FLUX.1-schnell)". */
 const char *recognise_supported(void);
 
-/* OK when `path` can be a model folder; ERR_MODEL otherwise. */
+/* OK when `path` can be a model folder, or LTX-2 in one file; ERR_MODEL otherwise. */
 Status recognise_model(const char *path, Error *e);
 /* The refusal for one file (safetensors, GGUF, LoRA, ...): never OK. */
 Status recognise_file(const char *path, Error *e);

@@ -138,6 +138,7 @@ static Status answer(const VerifyOptions *o, const MetaRecord *r, const VerifyFi
 
 static Status render(const VerifyOptions *o, MetaRecord *r, const VerifyFile *file, FILE *out, FILE *err, Error *e) {
     PipelineOptions options = {.model = o->folder,
+                               .text_encoder = o->text_encoder,
                                .device = o->device ? o->device : r->device,
                                .dtype = r->dtype,
                                .vae_dtype = r->vae_dtype,

@@ -15,6 +15,7 @@
 typedef struct VerifyOptions {
     const char *file;
     const char *folder; /* the model's, resolved */
+    const char *text_encoder; /* as PipelineOptions */
     const char *image;  /* which the picture began from, when it began from one; else NULL */
     const char *device; /* NULL: as recorded */
     size_t vram;

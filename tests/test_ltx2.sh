@@ -58,9 +58,9 @@ single() { # DTYPE: a file of one tensor of the original layout
     { printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header"; head -c "$2" /dev/zero; } >one.safetensors
 }
 single BF16 16
-refused 3 "single-file LTX-2 in the original layout" "a single file" "$DITTO" -m one.safetensors -p x -o x.mp4
+refused 3 "a part of LTX-2 in the original layout" "a single file" "$DITTO" -m one.safetensors -p x -o x.mp4
 single F8_E4M3 8
-refused 3 "single-file LTX-2 in fp8 in the original layout" "a single file in fp8" "$DITTO" -m one.safetensors -p x -o x.mp4
+refused 3 "single-file LTX-2 in fp8" "a single file in fp8" "$DITTO" -m one.safetensors -p x -o x.mp4
 
 if ltx2 -p "a cat" -o a.mp4 >.out 2>.err; then
     good

@@ -132,12 +132,17 @@ static Status read_config(const char *path, const Json *j, void *out, Error *e) 
 }
 
 Status dit_ltx2_open(const char *folder, Ltx2Dit *out, Error *e) {
+    return json_read_in(folder, "config.json", dit_ltx2_read, out, e);
+}
+
+Status dit_ltx2_read(const char *path, const Json *j, void *to, Error *e) {
+    Ltx2Dit *out = to;
     *out = (Ltx2Dit){0};
-    TRY(json_read_in(folder, "config.json", read_config, &out->c, e));
+    TRY(read_config(path, j, &out->c, e));
     out->mods = dit_ltx2_own_rows(&out->c) + LTX2_CROSS_ROWS + (out->c.text_mod ? LTX2_PROMPT_ROWS : 0);
     for (int s = 0; s < LTX2_STREAMS; s++) out->stream[s].d = out->c.stream[s].heads * out->c.stream[s].head_dim;
     out->block = calloc((size_t)out->c.layers, sizeof *out->block);
-    return out->block ? OK : fail(e, ERR_MEMORY, "%s: out of memory", folder);
+    return out->block ? OK : fail(e, ERR_MEMORY, "%s: out of memory", path);
 }
 
 void dit_ltx2_close(Ltx2Dit *m) {

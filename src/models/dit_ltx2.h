@@ -11,6 +11,7 @@
 #ifndef DIT_LTX2_H
 #define DIT_LTX2_H
 
+#include "core/json.h"
 #include "models/blocks.h"
 
 typedef enum Ltx2Which { LTX2_VIDEO, LTX2_AUDIO, LTX2_STREAMS } Ltx2Which;
@@ -109,6 +110,8 @@ typedef struct Ltx2Pass {
 } Ltx2Pass;
 
 Status dit_ltx2_open(const char *folder, Ltx2Dit *out, Error *e);
+/* The same from a config at hand, whose messages name `path`; `out` is an Ltx2Dit. */
+Status dit_ltx2_read(const char *path, const Json *j, void *out, Error *e);
 void dit_ltx2_close(Ltx2Dit *m);
 void dit_ltx2_bind(Ltx2Dit *m, Bind *b);
 /* Width of the contexts that dit_ltx2_prompt takes. */

@@ -6,12 +6,27 @@
 #include "models/ltx2.h"
 
 #include "core/file.h"
+#include "models/ltx2_single.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 static const char *const IGNORE_ENCODER[] = {"decoder.", NULL};
 static const char *const IGNORE_DECODER[] = {"encoder.", NULL};
+/* Of one file that holds all parts: the other parts' tensors, and statistics that nobody reads. */
+#define DIT_NAMES "model.diffusion_model.", "diffusion_model.", "text_embedding_projection."
+#define CONNECTOR_NAMES(prefix) prefix "video_embeddings_connector.", prefix "audio_embeddings_connector."
+static const char *const SINGLE_CONNECTORS[] = {"model.diffusion_model.", "diffusion_model.", "vae.", "audio_vae.", "vocoder.",
+                                                NULL};
+static const char *const SINGLE_DIT[] = {CONNECTOR_NAMES("model.diffusion_model."), CONNECTOR_NAMES("diffusion_model."),
+                                         "text_embedding_projection.", "vae.", "audio_vae.", "vocoder.", NULL};
+static const char *const SINGLE_DECODER[] = {DIT_NAMES, "audio_vae.", "vocoder.", "vae.encoder.", "vae.per_channel_statistics.",
+                                             NULL};
+static const char *const SINGLE_ENCODER[] = {DIT_NAMES, "audio_vae.", "vocoder.", "vae.decoder.", "vae.per_channel_statistics.",
+                                             NULL};
+static const char *const SINGLE_AUDIO[] = {DIT_NAMES, "vae.", "vocoder.", "audio_vae.encoder.",
+                                           "audio_vae.per_channel_statistics.", NULL};
+static const char *const SINGLE_VOCODER[] = {DIT_NAMES, "vae.", "audio_vae.", NULL};
 static const char *const IGNORE_VOCODER[] = {"mel_stft.stft_fn.inverse_basis", NULL};
 
 static void ltx2_close(Model *m) {
@@ -32,22 +47,35 @@ static Status read_scheduler(const char *path, const Json *j, void *out, Error *
     return OK;
 }
 
-/* Configs; what they say of each other must fit. */
+#define IN(name) (snprintf(path, sizeof path, "%s/" name, folder), path)
+/* All parts that a single file holds too. */
 static Status open_configs(Ltx2 *z, const char *folder, Error *e) {
     char path[4096];
-#define IN(name) (snprintf(path, sizeof path, "%s/" name, folder), path)
     TRY(json_read_in(IN("scheduler"), "scheduler_config.json", read_scheduler, z, e));
     TRY(te_gemma3_open(IN("text_encoder"), &z->te, e));
     TRY(ltx2_connectors_open(IN("connectors"), &z->connectors, e));
     TRY(dit_ltx2_open(IN("transformer"), &z->dit, e));
     TRY(vae_ltx2_open(IN("vae"), &z->vae, e));
     TRY(vae_ltx2_audio_open(IN("audio_vae"), &z->audio, e));
-    TRY(vocoder_ltx2_open(IN("vocoder"), &z->vocoder, e));
+    return vocoder_ltx2_open(IN("vocoder"), &z->vocoder, e);
+}
+
+static Status read_single(Ltx2 *z, const char *file, const Ltx2Single *s, Error *e) {
+    TRY(read_scheduler(file, s->scheduler, z, e));
+    TRY(ltx2_connectors_read(file, s->connectors, &z->connectors, e));
+    TRY(dit_ltx2_read(file, s->transformer, &z->dit, e));
+    TRY(vae_ltx2_read(file, s->vae, &z->vae, e));
+    TRY(vae_ltx2_audio_read(file, s->audio, &z->audio, e));
+    return vocoder_ltx2_read(file, s->vocoder, &z->vocoder, e);
+}
+
+/* The rest, from a folder; what the configs say of each other must fit. */
+static Status open_rest(Ltx2 *z, const char *folder, Error *e) {
+    char path[4096];
     z->encoder.c = z->vae.c;
     z->upsamples = file_exists(IN("latent_upsampler/config.json"));
     if (z->upsamples) TRY(vae_ltx2_upsample_open(IN("latent_upsampler"), &z->upsampler, e));
     TRY(tok_open(IN("tokenizer"), &z->tok, e));
-#undef IN
     if (z->dit.c.layers > GUIDING_BLOCKS) /* sets of blocks have a flag for each */
         return fail(e, ERR_MODEL, "%s: transformer: num_layers %lld: expected at most %d", folder,
                     (long long)z->dit.c.layers, GUIDING_BLOCKS);
@@ -81,20 +109,23 @@ static Status open_configs(Ltx2 *z, const char *folder, Error *e) {
     return OK;
 }
 
-static Status open_parts(Ltx2 *z, const char *folder, Error *e) {
+/* file, single: NULL where the folder holds all of it. */
+static Status open_parts(Ltx2 *z, const char *folder, const char *file, const Ltx2Single *single, Error *e) {
     Model *m = &z->base;
     const struct {
         const char *name;
-        const char *const *ignore;
-    } PARTS[] = {{"text_encoder", TE_GEMMA3_IGNORE},
-                 {"connectors", NULL},
-                 {"transformer", NULL},
-                 {"vae", IGNORE_DECODER},
-                 {"audio_vae", IGNORE_DECODER},
-                 {"vocoder", IGNORE_VOCODER},
-                 {"vae", IGNORE_ENCODER}};
+        const char *const *ignore, *const *ignore_single;
+        Ltx2SinglePart single;
+    } PARTS[] = {{"text_encoder", TE_GEMMA3_IGNORE, NULL, LTX2_SINGLE_DIT},
+                 {"connectors", NULL, SINGLE_CONNECTORS, LTX2_SINGLE_CONNECTORS},
+                 {"transformer", NULL, SINGLE_DIT, LTX2_SINGLE_DIT},
+                 {"vae", IGNORE_DECODER, SINGLE_DECODER, LTX2_SINGLE_VAE},
+                 {"audio_vae", IGNORE_DECODER, SINGLE_AUDIO, LTX2_SINGLE_AUDIO},
+                 {"vocoder", IGNORE_VOCODER, SINGLE_VOCODER, LTX2_SINGLE_VOCODER},
+                 {"vae", IGNORE_ENCODER, SINGLE_ENCODER, LTX2_SINGLE_VAE}};
     for (int i = 0; i <= LTX2_ENCODER; i++)
-        TRY(model_open_part(m, folder, PARTS[i].name, PARTS[i].ignore, e));
+        TRY(file && i != LTX2_TE ? model_open_files(m, file, PARTS[i].name, PARTS[i].ignore_single, e)
+                                 : model_open_part(m, folder, PARTS[i].name, PARTS[i].ignore, e));
     Part *p = m->part;
     p[LTX2_ENCODER].name = "vae_encoder";
     p[LTX2_ENCODER].encodes_image = true;
@@ -115,6 +146,8 @@ static Status open_parts(Ltx2 *z, const char *folder, Error *e) {
     z->measure.c = z->vae.c;
     bind_vector(&p[LTX2_ENCODER].bind, &z->measure.mean, z->vae.c.latent, BIND_PLAIN, "latents_mean");
     bind_vector(&p[LTX2_ENCODER].bind, &z->measure.std, z->vae.c.latent, BIND_PLAIN, "latents_std");
+    for (int i = 0; single && i <= LTX2_ENCODER; i++)
+        if (i != LTX2_TE) TRY(ltx2_single_rename(single, PARTS[i].single, &p[i].bind, e));
     return OK;
 }
 
@@ -135,8 +168,25 @@ static Status open_all(Ltx2 *z, const char *folder, const Json *index, Error *e)
                     "%s: LTX-2.5, which has another text encoder; supported are LTX-2 and LTX-2.3", folder);
     TRY(model_check_classes(folder, index, CLASSES, sizeof CLASSES / sizeof *CLASSES, e));
     TRY(open_configs(z, folder, e));
-    return open_parts(z, folder, e);
+    TRY(open_rest(z, folder, e));
+    return open_parts(z, folder, NULL, NULL, e);
 }
+
+static Status open_single(Ltx2 *z, const char *file, const char *folder, Error *e) {
+    char path[4096];
+    Ltx2Single single = {0};
+    if (!file_exists(IN("text_encoder/config.json")) || !file_exists(IN("tokenizer")))
+        return fail(e, ERR_MODEL, "%s: holds no text encoder, and %s has no text_encoder and tokenizer; give a diffusers folder "
+                    "of LTX-2 that has them with --text-encoder DIR", file, folder);
+    TRY(te_gemma3_open(IN("text_encoder"), &z->te, e));
+    TRY(ltx2_single_read(file, z->te.c.layers + 1, &single, e));
+    Status s = read_single(z, file, &single, e);
+    if (s == OK) s = open_rest(z, folder, e);
+    if (s == OK) s = open_parts(z, folder, file, &single, e);
+    ltx2_single_free(&single);
+    return s;
+}
+#undef IN
 
 static Status ltx2_open(const char *folder, const Json *index, DType dtype, Model **out, Error *e) {
     Ltx2 *z = calloc(1, sizeof *z);
@@ -148,6 +198,17 @@ static Status ltx2_open(const char *folder, const Json *index, DType dtype, Mode
         *out = &z->base;
     else
         ltx2_close(&z->base);
+    return s;
+}
+
+static Status ltx2_open_file(const char *file, const char *folder, DType dtype, Model **out, Error *e) {
+    Ltx2 *z = calloc(1, sizeof *z);
+    if (!z) return fail(e, ERR_MEMORY, "%s: out of memory", file);
+    z->base.ops = &MODEL_LTX2;
+    z->base.dtype = dtype;
+    Status s = open_single(z, file, folder, e);
+    if (s == OK) *out = &z->base;
+    else ltx2_close(&z->base);
     return s;
 }
 
@@ -165,6 +226,7 @@ const ModelOps MODEL_LTX2 = {
     .image_conditions = true,
     .clip = ltx2_clip,
     .open = ltx2_open,
+    .open_file = ltx2_open_file,
     .close = ltx2_close,
     .title = ltx2_title,
     .resolve = ltx2_resolve,

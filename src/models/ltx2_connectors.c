@@ -67,13 +67,18 @@ static Status read_config(const char *path, const Json *j, void *out, Error *e) 
 }
 
 Status ltx2_connectors_open(const char *folder, Ltx2Connectors *out, Error *e) {
+    return json_read_in(folder, "config.json", ltx2_connectors_read, out, e);
+}
+
+Status ltx2_connectors_read(const char *path, const Json *j, void *to, Error *e) {
+    Ltx2Connectors *out = to;
     *out = (Ltx2Connectors){0};
-    TRY(json_read_in(folder, "config.json", read_config, out, e));
+    TRY(read_config(path, j, out, e));
     for (int k = 0; k < LTX2_CONNECTORS_COUNT; k++) {
         out->one[k].block = calloc((size_t)out->one[k].layers, sizeof *out->one[k].block);
         if (out->one[k].block) continue;
         ltx2_connectors_close(out);
-        return fail(e, ERR_MEMORY, "%s: out of memory", folder);
+        return fail(e, ERR_MEMORY, "%s: out of memory", path);
     }
     return OK;
 }

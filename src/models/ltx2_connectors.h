@@ -11,6 +11,7 @@
 #ifndef LTX2_CONNECTORS_H
 #define LTX2_CONNECTORS_H
 
+#include "core/json.h"
 #include "text/te_gemma3.h"
 
 typedef enum Ltx2ConnectorWhich { LTX2_CONNECTOR_VIDEO, LTX2_CONNECTOR_AUDIO, LTX2_CONNECTORS_COUNT } Ltx2ConnectorWhich;
@@ -39,6 +40,8 @@ typedef struct Ltx2Connectors {
 } Ltx2Connectors;
 
 Status ltx2_connectors_open(const char *folder, Ltx2Connectors *out, Error *e);
+/* The same from a config at hand, whose messages name `path`; `out` is an Ltx2Connectors. */
+Status ltx2_connectors_read(const char *path, const Json *j, void *out, Error *e);
 void ltx2_connectors_close(Ltx2Connectors *c);
 void ltx2_connectors_bind(Ltx2Connectors *c, Bind *b);
 

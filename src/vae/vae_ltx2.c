@@ -154,8 +154,13 @@ static Status read_config(const char *path, const Json *j, void *out, Error *e) 
 }
 
 Status vae_ltx2_open(const char *folder, VaeLtx2 *out, Error *e) {
-    *out = (VaeLtx2){0};
-    return json_read_in(folder, "config.json", read_config, &out->c, e);
+    return json_read_in(folder, "config.json", vae_ltx2_read, out, e);
+}
+
+Status vae_ltx2_read(const char *path, const Json *j, void *out, Error *e) {
+    VaeLtx2 *v = out;
+    *v = (VaeLtx2){0};
+    return read_config(path, j, &v->c, e);
 }
 
 int64_t vae_ltx2_scale(const VaeLtx2Config *c) {

@@ -10,6 +10,7 @@
 #ifndef VAE_LTX2_H
 #define VAE_LTX2_H
 
+#include "core/json.h"
 #include "vae/vae_ltx2_blocks.h"
 
 enum { VAE_LTX2_MAX_LEVELS = 6 };
@@ -42,6 +43,8 @@ typedef struct VaeLtx2 {
 /* folder: holds config.json. ERR_MODEL for configs this file does not compute, by name: timestep_conditioning, injected noise,
  * patches over time, levels that change their channels by a resnet or do not change the size, a scaling_factor. */
 Status vae_ltx2_open(const char *folder, VaeLtx2 *out, Error *e);
+/* The same from a config at hand, whose messages name `path`; `out` is a VaeLtx2. */
+Status vae_ltx2_read(const char *path, const Json *j, void *out, Error *e);
 /* Decoder, latents_mean and latents_std. */
 void vae_ltx2_bind(VaeLtx2 *v, Bind *b);
 

@@ -67,8 +67,13 @@ static Status read_config(const char *path, const Json *j, void *out, Error *e) 
 }
 
 Status vae_ltx2_audio_open(const char *folder, VaeLtx2Audio *out, Error *e) {
-    *out = (VaeLtx2Audio){0};
-    return json_read_in(folder, "config.json", read_config, &out->c, e);
+    return json_read_in(folder, "config.json", vae_ltx2_audio_read, out, e);
+}
+
+Status vae_ltx2_audio_read(const char *path, const Json *j, void *out, Error *e) {
+    VaeLtx2Audio *v = out;
+    *v = (VaeLtx2Audio){0};
+    return read_config(path, j, &v->c, e);
 }
 
 int64_t vae_ltx2_audio_width(const VaeLtx2AudioConfig *c) { return c->latent * (c->mel / SHRINKS); }

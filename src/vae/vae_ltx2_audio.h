@@ -9,6 +9,7 @@
 #ifndef VAE_LTX2_AUDIO_H
 #define VAE_LTX2_AUDIO_H
 
+#include "core/json.h"
 #include "ops.h"
 
 enum { VAE_LTX2_AUDIO_MAX_LEVELS = 6, VAE_LTX2_AUDIO_MAX_RESNETS = 6 };
@@ -36,6 +37,8 @@ typedef struct VaeLtx2Audio {
 /* folder: holds config.json. ERR_MODEL for configs this file does not compute (group norm, attention, another causal axis,
  * another number of levels than 3). */
 Status vae_ltx2_audio_open(const char *folder, VaeLtx2Audio *out, Error *e);
+/* The same from a config at hand, whose messages name `path`; `out` is a VaeLtx2Audio. */
+Status vae_ltx2_audio_read(const char *path, const Json *j, void *out, Error *e);
 /* The decoder's tensors and the two vectors. To be ignored in the files: "encoder.". */
 void vae_ltx2_audio_bind(VaeLtx2Audio *v, Bind *b);
 

@@ -91,8 +91,13 @@ static Status read_config(const char *path, const Json *j, void *out, Error *e) 
 }
 
 Status vocoder_ltx2_open(const char *folder, VocoderLtx2 *out, Error *e) {
-    *out = (VocoderLtx2){0};
-    return json_read_in(folder, "config.json", read_config, out, e);
+    return json_read_in(folder, "config.json", vocoder_ltx2_read, out, e);
+}
+
+Status vocoder_ltx2_read(const char *path, const Json *j, void *out, Error *e) {
+    VocoderLtx2 *v = out;
+    *v = (VocoderLtx2){0};
+    return read_config(path, j, v, e);
 }
 
 void vocoder_ltx2_bind(VocoderLtx2 *v, Bind *b) {

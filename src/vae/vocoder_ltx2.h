@@ -10,6 +10,7 @@
 #ifndef VOCODER_LTX2_H
 #define VOCODER_LTX2_H
 
+#include "core/json.h"
 #include "vae/vocoder_ltx2_net.h"
 
 typedef struct VocoderLtx2 {
@@ -23,6 +24,8 @@ typedef struct VocoderLtx2 {
 
 /* folder: holds config.json, whose _class_name says which. ERR_MODEL for configs this file does not compute. */
 Status vocoder_ltx2_open(const char *folder, VocoderLtx2 *out, Error *e);
+/* The same from a config at hand, whose messages name `path`; `out` is a VocoderLtx2. */
+Status vocoder_ltx2_read(const char *path, const Json *j, void *out, Error *e);
 /* To be ignored in the files: "mel_stft.stft_fn.inverse_basis". */
 void vocoder_ltx2_bind(VocoderLtx2 *v, Bind *b);
 
