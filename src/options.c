@@ -31,8 +31,8 @@ enum {
 
 static const Option OPTIONS[] = {
     {"model", 'm', KIND_TEXT, PIC | DEC | TOK | SLF | BEN | VER | SIG | NOI, "DIR",
-     "model: diffusers folder, hub snapshot folder, OWNER/NAME in the hub\ncache, or LTX-2's original single file", AT(model), 0, 0,
-     NULL},
+     "model: diffusers folder, hub snapshot folder, OWNER/NAME in the hub\ncache, or LTX-2's original single file",
+     AT(model), 0, 0, NULL},
     {"text-encoder", 0, KIND_TEXT, PIC | DEC | TOK | BEN | VER | SIG | NOI, "DIR",
      "LTX-2 in one file: diffusers folder of its text encoder and tokenizer\n(default: the folder that the file lies in)",
      AT(text_encoder), 0, 0, NULL},

@@ -127,10 +127,12 @@ static Status read_blocks(const Source *s, const Json *v, const char *key, Block
     *b = (Blocks){.levels = n / 2};
     for (int i = 0; fits && i < n; i++) {
         const Json *one = cJSON_GetArrayItem(list, i), *kind = cJSON_GetArrayItem(one, 0), *with = cJSON_GetArrayItem(one, 1);
-        fits = cJSON_IsString(kind) && cJSON_IsObject(with);
+        bool bare = i % 2 == 0 && cJSON_IsNumber(with); /* ["res_x", 4] is the same as {"num_layers": 4} */
+        fits = cJSON_IsString(kind) && (bare || cJSON_IsObject(with));
         if (!fits) break;
         if (i % 2 == 0) {
-            fits = !strcmp(kind->valuestring, "res_x") && json_as_int(json_get(with, "num_layers"), &b->layers[i / 2]);
+            const Json *layers = bare ? with : json_get(with, "num_layers");
+            fits = !strcmp(kind->valuestring, "res_x") && json_as_int(layers, &b->layers[i / 2]);
             continue;
         }
         b->factor[i / 2] = 1;
@@ -207,8 +209,8 @@ static Status vae(const Source *s, const Json *v, Json *to, int64_t *downs, Erro
 }
 
 static Status audio(const Source *s, const Json *a, Json *to, Error *e) {
-    static const Key KEYS[] = {{"ch", "base_channels", false}, {"out_ch", "output_channels", false}, {"ch_mult", "ch_mult", false},
-                               {"num_res_blocks", "num_res_blocks", false}, {"z_channels", "latent_channels", false},
+    static const Key KEYS[] = {{"ch", "base_channels", false}, {"out_ch", "output_channels", false},
+                               {"ch_mult", "ch_mult", false}, {"num_res_blocks", "num_res_blocks", false}, {"z_channels", "latent_channels", false},
                                {"mel_bins", "mel_bins", false}, {"norm_type", "norm_type", false},
                                {"causality_axis", "causality_axis", false},
                                {"mid_block_add_attention", "mid_block_add_attention", false}};
@@ -225,7 +227,8 @@ static Status audio(const Source *s, const Json *a, Json *to, Error *e) {
 }
 
 static Status vocoder(const Source *s, const Json *v, Json *to, Error *e) {
-    static const Key KEYS[] = {{"upsample_initial_channel", "hidden_channels", false}, {"upsample_rates", "upsample_factors", false},
+    static const Key KEYS[] = {{"upsample_initial_channel", "hidden_channels", false},
+                               {"upsample_rates", "upsample_factors", false},
                                {"upsample_kernel_sizes", "upsample_kernel_sizes", false},
                                {"resblock_kernel_sizes", "resnet_kernel_sizes", false},
                                {"resblock_dilation_sizes", "resnet_dilations", false},
