@@ -210,7 +210,8 @@ static Status vae(const Source *s, const Json *v, Json *to, int64_t *downs, Erro
 
 static Status audio(const Source *s, const Json *a, Json *to, Error *e) {
     static const Key KEYS[] = {{"ch", "base_channels", false}, {"out_ch", "output_channels", false},
-                               {"ch_mult", "ch_mult", false}, {"num_res_blocks", "num_res_blocks", false}, {"z_channels", "latent_channels", false},
+                               {"ch_mult", "ch_mult", false},
+                               {"num_res_blocks", "num_res_blocks", false}, {"z_channels", "latent_channels", false},
                                {"mel_bins", "mel_bins", false}, {"norm_type", "norm_type", false},
                                {"causality_axis", "causality_axis", false},
                                {"mid_block_add_attention", "mid_block_add_attention", false}};
