@@ -59,7 +59,7 @@ is $? "dev's schedule shifts: $(head -c 300 .out)"
 works "sigmas, distilled" "$DITTO" sigmas -m apart/tiny-distilled.safetensors --text-encoder ltx2
 ! grep -q "mu 2.78333" .out
 is $? "the distilled one does not"
-if "$DITTO" generate -m apart/tiny.safetensors --text-encoder ltx2 --device cpu -q -W 96 -H 64 --frames 9 --steps 1 \
+if "$DITTO" generate -m apart/tiny.safetensors --text-encoder ltx2 --device cpu -q -W 96 -H 64 --frames 9 --steps 2 \
     --max-sequence-length 16 --stg-blocks 1 --seed 3 -p x -o x.mp4 >.out 2>.err; then
     works "verify" "$DITTO" verify x.mp4 --text-encoder ltx2 --device cpu -q
 else
