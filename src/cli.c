@@ -446,7 +446,7 @@ void cli_help(Command command, FILE *out) {
 
 void cli_help_all(FILE *out) {
     fprintf(out,
-            "ditto %s - renders pictures and clips from FLUX, Z-Image, SANA-Video and LTX-2 checkpoints, equal to diffusers\n\n"
+            "ditto %s - renders FLUX, Z-Image, SANA-Video and LTX-2 checkpoints, equal to diffusers\n\n"
             "usage: ditto COMMAND [options]\n\n"
             "commands:\n",
             CLI_VERSION);
