@@ -25,17 +25,17 @@ static inline void gemma2_rule(Rng *rng, const BindRow *r, int64_t n, float *v) 
 /* The encoder into FOLDER: config.json and its weights. */
 static inline void gemma2_write(const char *folder) {
     Error e = {0};
-    Gemma2 m;
+    Gemma m;
     Bind b = {.prefix = ""};
     draw_config(folder, GOLDEN_DIR "/tiny-gemma2.json");
     if (te_gemma2_open(folder, &m, &e) != OK) mutate_stop(folder, e.text);
     te_gemma2_bind(&m, NULL, &b);
     draw_weights(folder, GEMMA2_FILE, &b, GEMMA2_SEED, gemma2_rule);
     bind_free(&b);
-    te_gemma2_close(&m);
+    te_gemma_close(&m);
 }
 
-static inline Status gemma2_run(Golden *g, const Gemma2 *m) {
+static inline Status gemma2_run(Golden *g, const Gemma *m) {
     int64_t t = golden_find(g, "ids_1").shape[1];
     Tensor ids = golden_in(g, "ids_1", I32, t), y = exec_new(&g->x, t, m->c.hidden);
     if (ids.rank && g->ops.row_bits) { /* as such a table wants it: with padding behind, here of nonsense */
@@ -52,7 +52,7 @@ static inline Status golden_gemma2(Golden *g, const char *folder, DType dtype) {
     char path[1200];
     Error *e = &g->error;
     size_t bytes, mapped;
-    Gemma2 m = {0};
+    Gemma m = {0};
     WeightFiles *files = NULL;
     Bind bind = {.prefix = ""};
     Arena region = {0};
@@ -75,7 +75,7 @@ static inline Status golden_gemma2(Golden *g, const char *folder, DType dtype) {
     arena_close(&region);
     bind_free(&bind);
     weights_close(files);
-    te_gemma2_close(&m);
+    te_gemma_close(&m);
     g->x.tap = NULL;
     return s;
 }

@@ -122,7 +122,7 @@ static inline void ltx2_model(const char *folder) {
     PART("latent_upsampler", vae_ltx2_upsample_open(path, &z.upsampler, &e),
          vae_ltx2_upsample_bind(&z.upsampler, &b), ltx2_rule);
 #undef PART
-    te_gemma3_close(&z.te);
+    te_gemma_close(&z.te);
     ltx2_connectors_close(&z.connectors);
     dit_ltx2_close(&z.dit);
     ltx2_part(folder, "scheduler", configs, path);

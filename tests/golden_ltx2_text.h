@@ -33,14 +33,14 @@ static inline void gemma3_rule(Rng *rng, const BindRow *r, int64_t n, float *v) 
 /* The encoder into FOLDER: config.json and its weights. */
 static inline void gemma3_write(const char *folder) {
     Error e = {0};
-    Gemma3 m;
+    Gemma m;
     Bind b = {.prefix = ""};
     draw_config(folder, GOLDEN_DIR "/tiny-gemma3.json");
     if (te_gemma3_open(folder, &m, &e) != OK) mutate_stop(folder, e.text);
     te_gemma3_bind(&m, NULL, &b);
     draw_weights(folder, GEMMA3_FILE, &b, GEMMA3_SEED, gemma3_rule);
     bind_free(&b);
-    te_gemma3_close(&m);
+    te_gemma_close(&m);
 }
 
 static inline void connectors_rule(Rng *rng, const BindRow *r, int64_t n, float *v) {
@@ -114,7 +114,7 @@ static inline void rig_close(Ltx2TextRig *r, Golden *g) {
     g->x.tap = NULL;
 }
 
-static inline Status gemma3_run(Golden *g, const Gemma3 *m) {
+static inline Status gemma3_run(Golden *g, const Gemma *m) {
     int32_t ids[GEMMA3_SLOTS];
     int64_t n = golden_find(g, "ids_1").shape[1];
     Gemma3States s;
@@ -133,7 +133,7 @@ static inline Status gemma3_run(Golden *g, const Gemma3 *m) {
 /* The encoder in FOLDER against GOLDEN_DIR/gemma3_DTYPE.safetensors; results as golden_part's. */
 static inline Status golden_gemma3(Golden *g, const char *folder, DType dtype) {
     Ltx2TextRig r;
-    Gemma3 m = {0};
+    Gemma m = {0};
     Status s = rig_open(&r, g, "gemma3", dtype);
     if (s == OK) s = te_gemma3_open(folder, &m, &g->error);
     if (s == OK) s = weights_open(folder, &r.files, &g->error);
@@ -141,13 +141,13 @@ static inline Status golden_gemma3(Golden *g, const char *folder, DType dtype) {
     if (s == OK) s = rig_bind(&r, g, TE_GEMMA3_IGNORE);
     if (s == OK) s = gemma3_run(g, &m);
     rig_close(&r, g);
-    te_gemma3_close(&m);
+    te_gemma_close(&m);
     return s;
 }
 
 /* The states of both texts, of all slots or of the real rows alone. */
 static inline void connectors_states(Golden *g, const Ltx2Connectors *m, Gemma3States *s) {
-    const Gemma3 te = {.c = {.hidden = m->channels, .layers = m->states - 1}};
+    const Gemma te = {.c = {.hidden = m->channels, .layers = m->states - 1}};
     int64_t c = m->channels, l = m->states, n = CONNECTORS_TEXTS * CONNECTORS_SLOTS * c * l;
     float *v = malloc((size_t)n * sizeof *v);
     Rng rng;

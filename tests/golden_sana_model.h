@@ -30,7 +30,7 @@ static inline void sana_model_tokenizer(const char *folder) {
 
 static inline void sana_model_encoder(const char *folder) {
     Error e = {0};
-    Gemma2 m;
+    Gemma m;
     Bind b = {.prefix = ""};
     draw_config(folder, GOLDEN_DIR "/tiny-gemma2.json");
     mutate_json(folder, "config.json", "vocab_size", "366");
@@ -39,7 +39,7 @@ static inline void sana_model_encoder(const char *folder) {
     te_gemma2_bind(&m, NULL, &b);
     draw_weights(folder, GEMMA2_FILE, &b, GEMMA2_SEED, gemma2_rule);
     bind_free(&b);
-    te_gemma2_close(&m);
+    te_gemma_close(&m);
 }
 
 static inline void sana_model_vae(const char *folder) {

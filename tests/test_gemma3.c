@@ -109,12 +109,12 @@ static void older(Bench *b) {
                            "\"full_attention\"]", NULL);
     bench_clean(b, false, "older config");
     bench_put_back(b, b->config);
-    Gemma3 m;
+    Gemma m;
     Error e = {0};
     edit(b, "layer_types", "null", NULL);
     expect(te_gemma3_open(b->model, &m, &e) == OK); /* without either key every sixth is full */
     for (int i = 0; i < 5; i++) expect(m.layer[i].sliding);
-    te_gemma3_close(&m);
+    te_gemma_close(&m);
     char path[1200];
     snprintf(path, sizeof path, "%s/config.json", b->model);
     mutate_write(path, "{\"model_type\": \"gemma3\"}", 24);

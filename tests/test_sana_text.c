@@ -139,7 +139,7 @@ static void encoded(void) {
     enum { COUNT = 12, LENGTH = 6, USED = 9 };
     char folder[500], model[600];
     int32_t ids[COUNT], mask[COUNT];
-    Gemma2 te = {0};
+    Gemma te = {0};
     WeightFiles *files = NULL;
     Bind bind = {.prefix = ""};
     Arena region = {0};
@@ -187,7 +187,7 @@ static void encoded(void) {
     arena_close(&region);
     bind_free(&bind);
     weights_close(files);
-    te_gemma2_close(&te);
+    te_gemma_close(&te);
     golden_close(&g);
     expect_cleanup(folder);
 }

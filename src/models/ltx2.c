@@ -33,7 +33,7 @@ static void ltx2_close(Model *m) {
     Ltx2 *z = (Ltx2 *)m;
     if (!z) return;
     model_close_parts(m);
-    te_gemma3_close(&z->te);
+    te_gemma_close(&z->te);
     ltx2_connectors_close(&z->connectors);
     dit_ltx2_close(&z->dit);
     tok_close(z->tok);

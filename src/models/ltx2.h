@@ -29,7 +29,7 @@ typedef struct Ltx2 {
     Model base;
     SchedConfig sched;
     bool distilled; /* by its schedule, which shifts nothing: few steps, no guidance */
-    Gemma3 te;
+    Gemma te;
     Ltx2Connectors connectors;
     Ltx2Dit dit;
     VaeLtx2 vae;

@@ -193,7 +193,7 @@ int64_t sana_text_real(const TokenRow *row, int64_t length) {
     return n > first ? n - first + 1 : 1;
 }
 
-Status sana_text_encode(const Gemma2 *te, Exec *x, const TokenRow *row, int64_t length, Tensor y) {
+Status sana_text_encode(const Gemma *te, Exec *x, const TokenRow *row, int64_t length, Tensor y) {
     size_t mark = arena_mark(x->work);
     int64_t kept = y.shape[0], first = tail(row, length), real = sana_text_real(row, length);
     bool padding = kept > real || x->ops->row_bits;

@@ -34,6 +34,6 @@ int64_t sana_text_real(const TokenRow *row, int64_t length);
 /* y [R, hidden]: the first R kept rows, sana_text_real() <= R <= length. Where R exceeds the real ones or the table's bits
  * depend on the number of rows, the encoder runs all row->count tokens, else the real ones alone. Rows of padding hold
  * finite values that no real row depends on; they are not the reference's, which masks padding there too. */
-Status sana_text_encode(const Gemma2 *te, Exec *x, const TokenRow *row, int64_t length, Tensor y);
+Status sana_text_encode(const Gemma *te, Exec *x, const TokenRow *row, int64_t length, Tensor y);
 
 #endif

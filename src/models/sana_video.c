@@ -28,7 +28,7 @@ typedef struct SanaVideo {
     bool euler; /* the scheduler is FlowMatchEulerDiscreteScheduler */
     SchedConfig sched;
     DpmConfig dpm;
-    Gemma2 te;
+    Gemma te;
     SanaVideoDit dit;
     VaeWan vae;
     VaeWanEncoder encoder;
@@ -48,7 +48,7 @@ static void sana_video_close(Model *m) {
     SanaVideo *z = (SanaVideo *)m;
     if (!z) return;
     model_close_parts(m);
-    te_gemma2_close(&z->te);
+    te_gemma_close(&z->te);
     dit_sana_video_close(&z->dit);
     tok_close(z->tok);
     free(z);

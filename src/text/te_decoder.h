@@ -1,7 +1,7 @@
 /* te_decoder.h - what the decoders that serve as text encoders share: rotary positions in halves, as transformers' default
  * RoPE makes them.
  *
- * Not here: layers (te_qwen3.c, te_gemma2.c). Easy to get wrong: frequencies and angles are f32, cos and sin are rounded to the
+ * Not here: layers (te_qwen3.c, te_gemma.c). Easy to get wrong: frequencies and angles are f32, cos and sin are rounded to the
  * dtype of the stream. */
 #ifndef TE_DECODER_H
 #define TE_DECODER_H
