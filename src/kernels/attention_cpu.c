@@ -7,6 +7,7 @@
  * Easy to get wrong: for BF16 attention rounds the unnormalised exp(s - running maximum), sums the unrounded values
  * and divides at the end; attention_eager rounds the normalised probability. The causal mask is aligned at the first
  * query and first key. A row whose scores are all -inf gives NaN, as a softmax over nothing does. */
+#include "kernels/attention_check.h"
 #include "kernels/exp_cpu.h"
 #include "kernels/gemm_cpu.h"
 #include "kernels/registry.h"
@@ -35,22 +36,6 @@ static Plan plan(Tensor q, Tensor k, bool whole_rows) {
     p.max = gemm_piece(&p.per_thread, p.block_q);
     p.sum = gemm_piece(&p.per_thread, p.block_q);
     return p;
-}
-
-static Status check(Exec *x, OpId op, Tensor o, Tensor q, Tensor k, Tensor v) {
-    const char *name = ops_info(op)->name;
-    if (o.rank != 3 || q.rank != 3 || k.rank != 3 || v.rank != 3)
-        return fail(x->error, ERR_MODEL, "%s: q, k, v and o must be [tokens, heads, head dim]", name);
-    if (!tensor_same_shape(o, q) || !tensor_same_shape(k, v) || k.shape[2] != q.shape[2] || !k.shape[1] ||
-        q.shape[1] % k.shape[1])
-        return fail(x->error, ERR_MODEL, "%s: shapes of q [%lld, %lld, %lld] and k [%lld, %lld, %lld] do not fit", name,
-                    (long long)q.shape[0], (long long)q.shape[1], (long long)q.shape[2], (long long)k.shape[0],
-                    (long long)k.shape[1], (long long)k.shape[2]);
-    if ((q.dtype != F32 && q.dtype != BF16) || k.dtype != q.dtype || v.dtype != q.dtype || o.dtype != q.dtype)
-        return fail(x->error, ERR_MODEL, "%s: q, k, v and o must all be F32 or all BF16", name);
-    if (o.stride[2] != 1 || q.stride[2] != 1 || k.stride[2] != 1 || v.stride[2] != 1)
-        return fail(x->error, ERR_MODEL, "%s: the head dimension must be contiguous", name);
-    return OK;
 }
 
 /* Rows [t0, t0 + n) of one head as f32: in place when they can be used as they lie, else widened into buffer. */
@@ -153,20 +138,10 @@ static void flash_unit(const Plan *p, const Attention *a, const float *bias, int
     }
 }
 
-static Status check_bias(Exec *x, const Attention *a) {
-    const Tensor *b = &a->bias;
-    bool row = b->rank == 1, rows = b->rank == 2 && b->shape[0] == a->q.shape[0];
-    if (!b->rank || ((row || rows) && b->shape[b->rank - 1] == a->k.shape[0] && b->stride[b->rank - 1] == 1 &&
-                     b->dtype == a->q.dtype && a->mask == MASK_NONE))
-        return OK;
-    return fail(x->error, ERR_MODEL, "attention: bias must be [%lld] or [%lld, %lld] of the dtype of q, without another mask",
-                (long long)a->k.shape[0], (long long)a->q.shape[0], (long long)a->k.shape[0]);
-}
-
 static Status attention(Exec *x, const void *args) {
     const Attention *a = args;
-    TRY(check(x, OP_attention, a->o, a->q, a->k, a->v));
-    TRY(check_bias(x, a));
+    TRY(attention_check(x, OP_attention, a->o, a->q, a->k, a->v));
+    TRY(attention_check_bias(x, a));
     Plan p = plan(a->q, a->k, false);
     size_t total = p.per_thread * (size_t)p.threads, at = a->bias.rank == 1 ? gemm_piece(&total, p.tk) : 0;
     char *scratch = arena_push(x->scratch, total);
@@ -259,7 +234,7 @@ static void eager_unit(const Plan *p, const AttentionEager *a, int64_t head, int
 
 static Status attention_eager(Exec *x, const void *args) {
     const AttentionEager *a = args;
-    TRY(check(x, OP_attention_eager, a->o, a->q, a->k, a->v));
+    TRY(attention_check(x, OP_attention_eager, a->o, a->q, a->k, a->v));
     Plan p = plan(a->q, a->k, true);
     if (a->bias.rank && (a->bias.rank != 3 || a->bias.shape[0] != p.heads || a->bias.shape[1] != p.tq ||
                          a->bias.shape[2] != p.tk || a->bias.stride[2] != 1 || a->bias.dtype != a->q.dtype))

@@ -10,6 +10,7 @@
  * Easy to get wrong: scratch is sized before a GPU is touched, so the choice of the way is made from the arguments
  * alone; grouped queries are batches whose K and V have stride 0. */
 #include "kernels/attention_cuda.h"
+#include "kernels/attention_check.h"
 #include "kernels/attention_wide.h"
 #include "kernels/cuda_pieces.h"
 #include "kernels/cuda_plans.h"
@@ -315,40 +316,19 @@ static bool parts_ready(const Attention *a) {
 }
 
 static Status check(Exec *x, OpId op, Tensor o, Tensor q, Tensor k, Tensor v) {
-    const char *name = ops_info(op)->name;
     const Tensor *all[] = {&o, &q, &k, &v};
-    for (int i = 0; i < 4; i++) {
-        const Tensor *t = all[i];
-        if (t->rank != 3) return fail(x->error, ERR_MODEL, "%s: q, k, v and o must be [tokens, heads, head dim]", name);
-        if (t->dtype != q.dtype || (q.dtype != F32 && q.dtype != BF16))
-            return fail(x->error, ERR_MODEL, "%s: q, k, v and o must all be F32 or all BF16", name);
-        if (t->stride[2] != 1) return fail(x->error, ERR_MODEL, "%s: the head dimension must be contiguous", name);
-        if (t->shape[0] > 1 && t->stride[0] < t->shape[2])
-            return fail(x->error, ERR_MODEL, "%s: tokens overlap: their distance is %lld, a head has %lld", name,
-                        (long long)t->stride[0], (long long)t->shape[2]);
-    }
-    if (!tensor_same_shape(o, q) || !tensor_same_shape(k, v) || k.shape[2] != q.shape[2] || !k.shape[1] ||
-        q.shape[1] % k.shape[1])
-        return fail(x->error, ERR_MODEL, "%s: shapes of q [%lld, %lld, %lld] and k [%lld, %lld, %lld] do not fit", name,
-                    (long long)q.shape[0], (long long)q.shape[1], (long long)q.shape[2], (long long)k.shape[0],
-                    (long long)k.shape[1], (long long)k.shape[2]);
+    TRY(attention_check(x, op, o, q, k, v));
+    for (int i = 0; i < 4; i++)
+        if (all[i]->shape[0] > 1 && all[i]->stride[0] < all[i]->shape[2])
+            return fail(x->error, ERR_MODEL, "%s: tokens overlap: their distance is %lld, a head has %lld", ops_info(op)->name,
+                        (long long)all[i]->stride[0], (long long)all[i]->shape[2]);
     return OK;
-}
-
-static Status check_bias(Exec *x, const Attention *a) {
-    const Tensor *b = &a->bias;
-    bool row = b->rank == 1, rows = b->rank == 2 && b->shape[0] == a->q.shape[0];
-    if (!b->rank || ((row || rows) && b->shape[b->rank - 1] == a->k.shape[0] && b->stride[b->rank - 1] == 1 &&
-                     b->dtype == a->q.dtype && a->mask == MASK_NONE))
-        return OK;
-    return fail(x->error, ERR_MODEL, "attention: bias must be [%lld] or [%lld, %lld] of the dtype of q, without another mask",
-                (long long)a->k.shape[0], (long long)a->q.shape[0], (long long)a->k.shape[0]);
 }
 
 static Status attention(Exec *x, const void *args) {
     const Attention *a = args;
     TRY(check(x, OP_attention, a->o, a->q, a->k, a->v));
-    TRY(check_bias(x, a));
+    TRY(attention_check_bias(x, a));
     if (!tensor_numel(a->o)) return OK;
     if (!a->bias.rank && attention_wide_serves(x->cuda, a)) return attention_wide_run(x, a);
     if (!flash_serves(a)) return parts_run(x, a);

@@ -295,16 +295,11 @@ static size_t conv3d_scratch(const Exec *x, const void *args) {
     return scratch(&a);
 }
 
-/* As for linear: weights of a GPU are in the compute dtype. */
 static bool weight_accepted(const Weight *w, DType t, char *why, size_t size) {
-    const char *name = w->name ? w->name : "weight";
-    if (w->scale.rank || w->lora) snprintf(why, size, "%s: no scales or LoRA on the CUDA table yet", name);
-    else if (w->w.dtype != t || w->round != t || (w->bias.rank && w->bias.dtype != t))
-        snprintf(why, size, "%s: weight %s rounded to %s, bias %s: expected %s as x", name, dtype_name(w->w.dtype),
-                 dtype_name(w->round), w->bias.rank ? dtype_name(w->bias.dtype) : "none", dtype_name(t));
-    else if ((uintptr_t)w->w.data % ALIGN) snprintf(why, size, "%s: not aligned to %d bytes", name, ALIGN);
-    else return true;
-    return false;
+    if (!cuda_takes_weight(w, t, why, size)) return false;
+    if ((uintptr_t)w->w.data % ALIGN)
+        return snprintf(why, size, "%s: not aligned to %d bytes", w->name ? w->name : "weight", ALIGN), false;
+    return true;
 }
 
 static bool accepts(const void *args, char *why, size_t size) {

@@ -76,3 +76,19 @@ Status conv_frames_check_roll(Exec *x, const Roll *a) {
         return fail(x->error, ERR_MODEL, "roll: cache must be no more than window's frames, of their kind, both contiguous");
     return OK;
 }
+
+Status conv_frames_check_dwconv(Exec *x, const Dwconv3Glu *a) {
+    const Weight *w = a->w;
+    const char *name = w->name ? w->name : "weight";
+    int64_t c = a->y.rank == 4 ? a->y.shape[3] : 0;
+    bool fits = a->y.rank == 4 && a->x.rank == 4 && a->x.shape[3] == 2 * c && a->x.stride[3] == 1 && a->y.stride[3] == 1;
+    for (int d = 0; fits && d < 3; d++) fits = a->x.shape[d] == a->y.shape[d];
+    if (!fits || a->x.dtype != a->y.dtype || (a->x.dtype != F32 && a->x.dtype != BF16))
+        return fail(x->error, ERR_MODEL, "%s: dwconv3_glu takes frames [F, Y, X, 2C] to [F, Y, X, C], channels contiguous", name);
+    const int64_t shape[4] = {2 * c, 3, 3, 1};
+    if (w->w.rank != 4 || memcmp(w->w.shape, shape, sizeof shape) || !tensor_contiguous(w->w) || w->scale.rank || w->lora ||
+        !w->bias.rank || tensor_numel(w->bias) != 2 * c)
+        return fail(x->error, ERR_MODEL, "%s: dwconv3_glu takes plain [%lld, 3, 3, 1] weights with a bias", name,
+                    (long long)(2 * c));
+    return OK;
+}

@@ -28,6 +28,8 @@ ConvFrames conv_frames(OpId op, const void *args);
 /* All that conv.h demands of shapes, strides and the dtypes of x, y and skip. */
 Status conv_frames_check(Exec *x, const ConvFrames *a);
 Status conv_frames_check_roll(Exec *x, const Roll *a);
+/* The dtypes of the weight are the table's affair. */
+Status conv_frames_check_dwconv(Exec *x, const Dwconv3Glu *a);
 
 #ifdef __cplusplus
 }

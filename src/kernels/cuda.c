@@ -22,6 +22,7 @@ Status cuda_versions(Cuda *c, CudaVersions *out, Error *e) {
 #include "kernels/cuda_prepare.h"
 #include "kernels/tune_cuda.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 Status cuda_open(Device *d, Cuda **out, Error *e) {
@@ -86,6 +87,16 @@ Status cuda_versions(Cuda *c, CudaVersions *out, Error *e) {
     TRY(cuda_libs_dnn(&c->libs, e));
     *out = (CudaVersions){.cublas = (int)c->libs.cublasLtGetVersion_(), .cudnn = (int)c->libs.cudnnGetVersion_()};
     return OK;
+}
+
+bool cuda_takes_weight(const Weight *w, DType t, char *why, size_t size) {
+    const char *name = w->name ? w->name : "weight";
+    if (w->scale.rank || w->lora) snprintf(why, size, "%s: no scales or LoRA on the CUDA table yet", name);
+    else if (w->w.dtype != t || w->round != t || (w->bias.rank && w->bias.dtype != t))
+        snprintf(why, size, "%s: weight %s rounded to %s, bias %s: expected %s as x", name, dtype_name(w->w.dtype),
+                 dtype_name(w->round), w->bias.rank ? dtype_name(w->bias.dtype) : "none", dtype_name(t));
+    else return true;
+    return false;
 }
 
 Status cuda_launched(Exec *x, const char *op) {

@@ -52,6 +52,9 @@ Status cuda_need_blas(Cuda *c, Error *e);
 Status cuda_need_lt(Cuda *c, Error *e);
 Status cuda_need_dnn(Cuda *c, Error *e);
 
+/* Is w plain, and stored, rounded and biased in t? On a GPU weights are in the compute dtype. Else `why` says what it is. */
+bool cuda_takes_weight(const struct Weight *w, DType t, char *why, size_t size);
+
 /* After a launch: ERR_DEVICE naming the op when the launch failed. */
 Status cuda_launched(Exec *x, const char *op);
 

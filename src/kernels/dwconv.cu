@@ -2,6 +2,7 @@
  * table's act_mul. A frame's worth of scratch, whatever the length of the clip.
  *
  * Easy to get wrong: one fma a tap, in the order of the rows, from 0; taps outside the frame take no part. */
+#include "kernels/conv_frames.h"
 #include "kernels/cuda_pieces.h"
 #include "kernels/cuda_rows.cuh"
 #include "kernels/registry.h"
@@ -37,21 +38,10 @@ __global__ void __launch_bounds__(THREADS) k_dwconv3(T *d, const T *x, const T *
 }
 
 Status check(Exec *x, const Dwconv3Glu *a) {
-    const Weight *w = a->w;
-    const char *name = w->name ? w->name : "weight";
-    int64_t c = a->y.rank == 4 ? a->y.shape[3] : 0;
-    bool fits = a->y.rank == 4 && a->x.rank == 4 && a->x.shape[3] == 2 * c && a->x.stride[3] == 1 && a->y.stride[3] == 1;
-    for (int d = 0; fits && d < 3; d++) fits = a->x.shape[d] == a->y.shape[d];
-    if (!fits || a->x.dtype != a->y.dtype || (a->x.dtype != F32 && a->x.dtype != BF16))
-        return fail(x->error, ERR_MODEL, "%s: dwconv3_glu takes frames [F, Y, X, 2C] to [F, Y, X, C], channels contiguous", name);
-    const int64_t shape[4] = {2 * c, SIDE, SIDE, 1};
-    if (w->w.rank != 4 || memcmp(w->w.shape, shape, sizeof shape) || !tensor_contiguous(w->w) || !w->bias.rank ||
-        tensor_numel(w->bias) != 2 * c)
-        return fail(x->error, ERR_MODEL, "%s: dwconv3_glu takes plain [%lld, 3, 3, 1] weights with a bias", name,
-                    (long long)(2 * c));
+    TRY(conv_frames_check_dwconv(x, a));
     if (a->x.shape[1] > 65535 || a->x.shape[2] > 65535)
-        return fail(x->error, ERR_MODEL, "%s: dwconv3_glu: frames of %lld x %lld are too large", name, (long long)a->x.shape[1],
-                    (long long)a->x.shape[2]);
+        return fail(x->error, ERR_MODEL, "%s: dwconv3_glu: frames of %lld x %lld are too large",
+                    a->w->name ? a->w->name : "weight", (long long)a->x.shape[1], (long long)a->x.shape[2]);
     return OK;
 }
 
@@ -93,17 +83,9 @@ Status dwconv3_glu_cuda(Exec *x, const void *args) {
     return OK;
 }
 
-/* As for linear: weights of a GPU are in the compute dtype. */
 bool dwconv3_glu_accepts(const void *args, char *why, size_t size) {
     const Dwconv3Glu *a = (const Dwconv3Glu *)args;
-    const Weight *w = a->w;
-    const char *name = w->name ? w->name : "weight";
-    if (w->scale.rank || w->lora) snprintf(why, size, "%s: no scales or LoRA on the CUDA table yet", name);
-    else if (w->w.dtype != a->x.dtype || w->round != a->x.dtype || (w->bias.rank && w->bias.dtype != a->x.dtype))
-        snprintf(why, size, "%s: weight %s rounded to %s, bias %s: expected %s as x", name, dtype_name(w->w.dtype),
-                 dtype_name(w->round), w->bias.rank ? dtype_name(w->bias.dtype) : "none", dtype_name(a->x.dtype));
-    else return true;
-    return false;
+    return cuda_takes_weight(a->w, a->x.dtype, why, size);
 }
 
 } /* namespace */

@@ -3,6 +3,7 @@
  *
  * Easy to get wrong: taps outside the frame are left out, not multiplied by zero (an infinite weight would show); the sum is
  * rounded before the bias, in every dtype that rounds. */
+#include "kernels/conv_frames.h"
 #include "kernels/exp_cpu.h"
 #include "kernels/gemm_cpu.h"
 #include "kernels/registry.h"
@@ -21,17 +22,10 @@ typedef struct Dw {
 
 static Status check(Exec *x, const Dwconv3Glu *a) {
     const Weight *w = a->w;
-    const char *name = w->name ? w->name : "weight";
-    int64_t c = a->y.rank == 4 ? a->y.shape[3] : 0;
-    bool fits = a->y.rank == 4 && a->x.rank == 4 && a->x.shape[3] == 2 * c && a->x.stride[3] == 1 && a->y.stride[3] == 1;
-    for (int d = 0; fits && d < 3; d++) fits = a->x.shape[d] == a->y.shape[d];
-    if (!fits || a->x.dtype != a->y.dtype || (a->x.dtype != F32 && a->x.dtype != BF16))
-        return fail(x->error, ERR_MODEL, "%s: dwconv3_glu takes frames [F, Y, X, 2C] to [F, Y, X, C], channels contiguous", name);
-    const int64_t shape[4] = {2 * c, SIDE, SIDE, 1};
-    if (w->w.rank != 4 || memcmp(w->w.shape, shape, sizeof shape) || !tensor_contiguous(w->w) || !gemm_storage(w->w.dtype) ||
-        w->scale.rank || w->lora || !w->bias.rank || tensor_numel(w->bias) != 2 * c || !gemm_storage(w->bias.dtype))
-        return fail(x->error, ERR_MODEL, "%s: dwconv3_glu takes plain [%lld, 3, 3, 1] weights with a bias", name,
-                    (long long)(2 * c));
+    TRY(conv_frames_check_dwconv(x, a));
+    if (!gemm_storage(w->w.dtype) || !gemm_storage(w->bias.dtype))
+        return fail(x->error, ERR_MODEL, "%s: dwconv3_glu takes plain [%lld, 3, 3, 1] weights with a bias",
+                    w->name ? w->name : "weight", (long long)w->w.shape[0]);
     if (a->x.dtype == BF16 && !x->unary)
         return fail(x->error, ERR_MODEL, "dwconv3_glu: the tables of the BF16 functions are not open");
     return OK;

@@ -407,15 +407,10 @@ static Status linear_many_gelu(Exec *x, const void *args) {
 }
 
 bool linear_cuda_plain(Tensor x, const Weight *w, char *why, size_t size) {
-    const char *name = name_of(w);
-    if (w->scale.rank || w->lora) snprintf(why, size, "%s: no scales or LoRA on the CUDA table yet", name);
-    else if (w->w.dtype != x.dtype || w->round != x.dtype || (w->bias.rank && w->bias.dtype != x.dtype))
-        snprintf(why, size, "%s: weight %s rounded to %s, bias %s: expected %s as x", name, dtype_name(w->w.dtype),
-                 dtype_name(w->round), w->bias.rank ? dtype_name(w->bias.dtype) : "none", dtype_name(x.dtype));
-    else if ((uintptr_t)w->w.data % WEIGHT_ALIGN || (w->bias.rank && (uintptr_t)w->bias.data % WEIGHT_ALIGN))
-        snprintf(why, size, "%s: not aligned to %d bytes", name, WEIGHT_ALIGN);
-    else return true;
-    return false;
+    if (!cuda_takes_weight(w, x.dtype, why, size)) return false;
+    if ((uintptr_t)w->w.data % WEIGHT_ALIGN || (w->bias.rank && (uintptr_t)w->bias.data % WEIGHT_ALIGN))
+        return snprintf(why, size, "%s: not aligned to %d bytes", name_of(w), WEIGHT_ALIGN), false;
+    return true;
 }
 
 static bool linear_accepts(const void *args, char *why, size_t size) {
