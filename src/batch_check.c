@@ -8,13 +8,7 @@
 #include <string.h>
 
 static Status check_one(Batch *b, BatchItem *item, Error *e) {
-    Meta meta = {.job = &item->job,
-                 .title = pipeline_title(b->pipeline),
-                 .device = pipeline_device(b->pipeline),
-                 .dtype = pipeline_dtype(b->pipeline),
-                 .vae_dtype = pipeline_vae_dtype(b->pipeline),
-                 .sampler = pipeline_sampler(b->pipeline),
-                 .clip = pipeline_makes_clips(b->pipeline)};
+    Meta meta = meta_of(b->pipeline, &item->job);
     BatchFound found = {0};
     const OutputOptions o = batch_run_output(b, item);
     TRY(pipeline_resolve(b->pipeline, &item->job, e));

@@ -125,15 +125,8 @@ static Status render(Batch *b, BatchItem *item, Error *e) {
     Error why = {0};
     Job job = item->job;
     OutputLatents latents;
-    Meta meta = {.job = &item->job,
-                 .title = pipeline_title(b->pipeline),
-                 .device = pipeline_device(b->pipeline),
-                 .dtype = pipeline_dtype(b->pipeline),
-                 .vae_dtype = pipeline_vae_dtype(b->pipeline),
-                 .sampler = pipeline_sampler(b->pipeline),
-                 .path = item->of->model,
-                 .profile = b->profile,
-                 .clip = pipeline_makes_clips(b->pipeline)};
+    Meta meta = meta_of(b->pipeline, &item->job);
+    meta.path = item->of->model, meta.profile = b->profile;
     b->step = item;
     Status s = output_latents_open(item->path, &meta, batch_run_output(b, item).overwrite, &latents, &why);
     if (meta.clip) job.keep = &latents.watch;

@@ -115,15 +115,8 @@ static Status make(Decode *d, const OutputOptions *o, Error *e) {
     profile_text(&profile, profile_line);
     const char *where = d->cli->model;
     if (!where && d->recorded) TRY(json_string(d->record.json, "model_path", &where, d->record.path, e));
-    Meta meta = {.job = &said,
-                 .title = pipeline_title(d->pipeline),
-                 .device = pipeline_device(d->pipeline),
-                 .dtype = pipeline_dtype(d->pipeline),
-                 .vae_dtype = pipeline_vae_dtype(d->pipeline),
-                 .sampler = pipeline_sampler(d->pipeline),
-                 .path = where,
-                 .profile = profile_line,
-                 .clip = pipeline_makes_clips(d->pipeline)};
+    Meta meta = meta_of(d->pipeline, &said);
+    meta.path = where, meta.profile = profile_line;
     Media media = {0};
     Progress progress = {on_step, d};
     Status s = pipeline_render(d->pipeline, &job, &progress, &media, e);

@@ -267,15 +267,8 @@ static Status one_picture(Run *r, int k, Error *e) {
     char profile_line[PROFILE_TEXT] = "";
     TRY(pipeline_profile(r->pipeline, &profile, e));
     profile_text(&profile, profile_line);
-    Meta meta = {.job = &job,
-                 .title = pipeline_title(r->pipeline),
-                 .device = pipeline_device(r->pipeline),
-                 .dtype = pipeline_dtype(r->pipeline),
-                 .vae_dtype = pipeline_vae_dtype(r->pipeline),
-                 .sampler = pipeline_sampler(r->pipeline),
-                 .path = r->cli->model,
-                 .profile = profile_line,
-                 .clip = pipeline_makes_clips(r->pipeline)};
+    Meta meta = meta_of(r->pipeline, &job);
+    meta.path = r->cli->model, meta.profile = profile_line;
     Status status = make(r, k, &meta, &media, &made, e);
     r->done[k] = (ReportPicture){.path = r->names.path[k],
                                  .seed = job.seed,

@@ -16,6 +16,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+Meta meta_of(const Pipeline *p, const Job *job) {
+    return (Meta){.job = job,
+                  .title = pipeline_title(p),
+                  .device = pipeline_device(p),
+                  .dtype = pipeline_dtype(p),
+                  .vae_dtype = pipeline_vae_dtype(p),
+                  .sampler = pipeline_sampler(p),
+                  .clip = pipeline_makes_clips(p)};
+}
+
 bool meta_add_seed(struct cJSON *o, uint64_t seed) {
     char text[24];
     snprintf(text, sizeof text, "%" PRIu64, seed);

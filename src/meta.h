@@ -26,6 +26,9 @@ typedef struct Meta {
     const char *sound;   /* codec of its sound; NULL: silent, or another file */
 } Meta;
 
+/* Of a picture or clip that p makes of this job: all but where it goes, path and profile, which the caller adds. */
+Meta meta_of(const Pipeline *p, const Job *job);
+
 /* malloc'd JSON object on one line; with media, it names the mounted families; with path, it begins with event "result", status
  * "done" and "path", counts the families' runs and ends with refusals, dispatch counts and seconds of media (for --json).
  * NULL when out of memory. */

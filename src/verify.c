@@ -99,18 +99,8 @@ static Status answer(const VerifyOptions *o, const MetaRecord *r, const VerifyFi
     char profile_line[PROFILE_TEXT];
     TRY(pipeline_profile(p, &profile, e));
     profile_text(&profile, profile_line);
-    Meta meta = {.job = job,
-                 .title = pipeline_title(p),
-                 .device = pipeline_device(p),
-                 .dtype = pipeline_dtype(p),
-                 .vae_dtype = pipeline_vae_dtype(p),
-                 .sampler = pipeline_sampler(p),
-                 .profile = profile_line,
-                 .clip = pipeline_makes_clips(p),
-                 .frame = r->frame,
-                 .codec = r->codec,
-                 .crf = r->crf,
-                 .sound = r->sound};
+    Meta meta = meta_of(p, job);
+    meta.profile = profile_line, meta.frame = r->frame, meta.codec = r->codec, meta.crf = r->crf, meta.sound = r->sound;
     char *text = meta_json(&meta, NULL, media);
     Json *now = NULL;
     Status status = text ? json_parse(text, strlen(text), "parameters", &now, e) : fail(e, ERR_MEMORY, "out of memory");

@@ -1,8 +1,8 @@
 /* te_gemma.h - what Gemma-2 and Gemma-3 share as text encoders: parameters, layers, names, embeddings.
  *
  * Four norms a layer, each r((x * rsqrt(mean(x^2) + eps)) * (1 + w)) with the product in f32; two of them stand after the
- * sublayer, before its sum with the stream. Not here: attention itself, which each version has its own way (te_gemma2.h: eager with
- * a soft cap; te_gemma3.h: SDPA, norms on the heads), configs, where padding stands.
+ * sublayer, before its sum with the stream. Not here: attention itself, which each version has its own way (te_gemma2.h: eager
+ * with a soft cap; te_gemma3.h: SDPA, norms on the heads), configs, where padding stands.
  * Easy to get wrong: embeddings are multiplied by sqrt(hidden) rounded to the dtype; the scale of the scores is
  * query_pre_attn_scalar^-0.5, not head_dim's; the MLP's activation is GELU by tanh. */
 #ifndef TE_GEMMA_H
@@ -48,7 +48,8 @@ Status te_gemma_embed(const Gemma *g, Exec *x, Tensor ids, Tensor y);
 Status te_gemma_norm(const Gemma *g, Exec *x, Tensor y, Tensor in, Tensor w);
 
 /* o [T, heads, head] from q, turned and normed in place, k and v [T, kv_heads, head]; `with` is the caller's. */
-typedef Status GemmaAttend(const Gemma *g, const GemmaLayer *l, Exec *x, Tensor o, Tensor q, Tensor k, Tensor v, const void *with);
+typedef Status GemmaAttend(const Gemma *g, const GemmaLayer *l, Exec *x, Tensor o, Tensor q, Tensor k, Tensor v,
+                           const void *with);
 /* h [T, hidden] through layer i, in place. */
 Status te_gemma_layer(const Gemma *g, int i, Exec *x, Tensor h, GemmaAttend *attend, const void *with);
 
