@@ -36,6 +36,35 @@ Status model_check_classes(const char *folder, const Json *index, const ModelCla
     return OK;
 }
 
+Status model_check_fits(const char *folder, const ModelFit *fits, int count, Error *e) {
+    for (int i = 0; i < count; i++)
+        if (fits[i].a != fits[i].b)
+            return fail(e, ERR_MODEL, "%s: %s: found %lld and %lld, expected the same", folder, fits[i].what,
+                        (long long)fits[i].a, (long long)fits[i].b);
+    return OK;
+}
+
+Status model_check_side(const char *option, int value, int64_t grid, int64_t least, int64_t most, Error *e) {
+    int64_t below = value / grid * grid;
+    char at_least[40] = "";
+    if (below < least) below = least;
+    if (least > grid) snprintf(at_least, sizeof at_least, ", at least %lld", (long long)least);
+    if (value < least || value % grid)
+        return fail(e, ERR_USAGE, "%s %d: expected a multiple of %lld%s; the nearest are %lld and %lld", option, value,
+                    (long long)grid, at_least, (long long)below, (long long)(below + grid));
+    if (most && value > most)
+        return fail(e, ERR_USAGE, "%s %d: the model has positions for %lld pixels", option, value, (long long)most);
+    return OK;
+}
+
+Status model_check_ids(const char *tokenizer, const int32_t *ids, int64_t count, int64_t vocab, Error *e) {
+    for (int64_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids[i] >= vocab)
+            return fail(e, ERR_MODEL, "%s: id %d is outside the encoder's vocabulary of %lld", tokenizer, ids[i],
+                        (long long)vocab);
+    return OK;
+}
+
 Status model_open_files(Model *m, const char *path, const char *name, const char *const *ignore, Error *e) {
     if (m->parts == MODEL_MAX_PARTS) return fail(e, ERR_MODEL, "%s: too many components", path);
     Part *p = &m->part[m->parts];

@@ -188,6 +188,16 @@ typedef struct ModelClass { const char *component, *name, *other; } ModelClass;
 /* ERR_MODEL names the component, the class found and the one expected. An absent entry passes: its folder decides. */
 Status model_check_classes(const char *folder, const Json *index, const ModelClass *classes, int count, Error *e);
 
+/* Two configs' numbers that must be one: otherwise a wrong tensor shape would say it later. ERR_MODEL names the pair and both. */
+typedef struct ModelFit { const char *what; int64_t a, b; } ModelFit;
+Status model_check_fits(const char *folder, const ModelFit *fits, int count, Error *e);
+
+/* Of --width or --height: a multiple of `grid`, at least `least` (grid or more), at most `most` pixels that there are positions
+ * for (0: any number). ERR_USAGE names the two nearest. */
+Status model_check_side(const char *option, int value, int64_t grid, int64_t least, int64_t most, Error *e);
+/* ERR_MODEL names the tokenizer and the first id that the encoder has no embedding for. */
+Status model_check_ids(const char *tokenizer, const int32_t *ids, int64_t count, int64_t vocab, Error *e);
+
 /* By model_index.json's _class_name; ERR_MODEL names the class found and those supported. */
 Status model_find(const char *folder, const Json *index, const ModelOps **out, Error *e);
 

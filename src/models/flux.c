@@ -77,18 +77,13 @@ static Status open_parts(Flux *f, const char *folder, Error *e) {
     return img2img_open(m, folder, &f->vae, &f->encoder, e);
 }
 
-/* Configs that do not fit each other would fail later as a wrong tensor shape; say it by name now. */
 static Status check_fit(const Flux *f, const char *folder, Error *e) {
-    struct { const char *what; int64_t a, b; } fits[] = {
+    const ModelFit fits[] = {
         {"transformer joint_attention_dim / text_encoder_2 d_model", f->dit.c.text_dim, f->t5.c.model},
         {"transformer pooled_projection_dim / text_encoder hidden_size", f->dit.c.pooled_dim, f->clip.c.hidden},
         {"transformer in_channels / 4 x vae latent_channels", f->dit.c.in_channels, 4 * f->vae.c.latent},
     };
-    for (size_t i = 0; i < sizeof fits / sizeof *fits; i++)
-        if (fits[i].a != fits[i].b)
-            return fail(e, ERR_MODEL, "%s: %s: found %lld and %lld, expected the same", folder, fits[i].what,
-                        (long long)fits[i].a, (long long)fits[i].b);
-    return OK;
+    return model_check_fits(folder, fits, sizeof fits / sizeof *fits, e);
 }
 
 static Status open_all(Flux *f, const char *folder, Error *e) {
@@ -129,13 +124,8 @@ static Status flux_resolve(const Model *m, Job *job, Error *e) {
     int64_t scale = vae_kl_scale(&f->vae), grid = 2 * scale;
     if (!job->width) job->width = (int)(128 * scale); /* FluxPipeline: default_sample_size 128 */
     if (!job->height) job->height = (int)(128 * scale);
-    const struct { const char *option; int value; } sides[] = {{"--width", job->width}, {"--height", job->height}};
-    for (int i = 0; i < 2; i++) {
-        int v = sides[i].value, below = (int)(v / grid * grid);
-        if (v < grid || v % grid)
-            return fail(e, ERR_USAGE, "%s %d: expected a multiple of %d; the nearest are %d and %d", sides[i].option, v,
-                        (int)grid, below ? below : (int)grid, below + (int)grid);
-    }
+    TRY(model_check_side("--width", job->width, grid, grid, 0, e));
+    TRY(model_check_side("--height", job->height, grid, grid, 0, e));
     if (!job->steps) job->steps = 28;
     if (job->guidance_scale_given) { /* diffusers' name for it */
         if (f->dit.c.guidance) job->guidance = job->guidance_scale;
@@ -176,10 +166,7 @@ static Status flux_tokenize(const Model *m, const char *text, const Job *job, To
     if (s == OK) s = encode_row(f->tok_t5, text, job->max_sequence_length, "2", &out->row[1], e);
     const int64_t vocab[2] = {f->clip.c.vocab, f->t5.c.vocab};
     for (int r = 0; s == OK && r < 2; r++)
-        for (int64_t i = 0; s == OK && i < out->row[r].count; i++)
-            if (out->row[r].ids[i] < 0 || out->row[r].ids[i] >= vocab[r])
-                s = fail(e, ERR_MODEL, "tokenizer%s: id %d is outside the encoder's vocabulary of %lld",
-                         r ? "_2" : "", out->row[r].ids[i], (long long)vocab[r]);
+        s = model_check_ids(r ? "tokenizer_2" : "tokenizer", out->row[r].ids, out->row[r].count, vocab[r], e);
     if (s != OK) model_tokens_free(out);
     return s;
 }

@@ -80,10 +80,7 @@ static Status open_rest(Ltx2 *z, const char *folder, Error *e) {
         return fail(e, ERR_MODEL, "%s: transformer: num_layers %lld: expected at most %d", folder,
                     (long long)z->dit.c.layers, GUIDING_BLOCKS);
     const Ltx2StreamConfig *s = z->dit.c.stream;
-    const struct {
-        const char *what;
-        int64_t a, b;
-    } fits[] = {
+    const ModelFit fits[] = {
         {"transformer in_channels / vae latent_channels", s[LTX2_VIDEO].channels, z->vae.c.latent},
         {"transformer audio_in_channels / audio_vae latents of a row", s[LTX2_AUDIO].channels,
          vae_ltx2_audio_width(&z->audio.c)},
@@ -102,11 +99,7 @@ static Status open_rest(Ltx2 *z, const char *folder, Error *e) {
         {"transformer text width / connectors, audio", dit_ltx2_context(&z->dit, LTX2_AUDIO),
          ltx2_connectors_width(&z->connectors, LTX2_CONNECTOR_AUDIO)},
     };
-    for (size_t i = 0; i < sizeof fits / sizeof *fits; i++)
-        if (fits[i].a != fits[i].b)
-            return fail(e, ERR_MODEL, "%s: %s: found %lld and %lld, expected the same", folder, fits[i].what,
-                        (long long)fits[i].a, (long long)fits[i].b);
-    return OK;
+    return model_check_fits(folder, fits, sizeof fits / sizeof *fits, e);
 }
 
 /* file, single: NULL where the folder holds all of it. */

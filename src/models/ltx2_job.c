@@ -56,18 +56,8 @@ static Status resolve_size(const Ltx2 *z, Job *job, Error *e) {
         least = z->vae.c.decoder_mirror ? 2 * grid : grid; /* a border that mirrors needs two */
     if (!job->width) job->width = 768;
     if (!job->height) job->height = 512;
-    const struct {
-        const char *option;
-        int value;
-    } sides[] = {{"--width", job->width}, {"--height", job->height}};
-    for (int i = 0; i < 2; i++) {
-        int v = sides[i].value, below = v / grid * grid;
-        if (v < least || v % grid)
-            return fail(e, ERR_USAGE,
-                        "%s %d: expected a multiple of %d, at least %d; the nearest are %d and %d",
-                        sides[i].option, v, grid, least, below < least ? least : below,
-                        below < least ? least + grid : below + grid);
-    }
+    TRY(model_check_side("--width", job->width, grid, least, 0, e));
+    TRY(model_check_side("--height", job->height, grid, least, 0, e));
     if (vae_ltx2_audio_rows(&z->audio.c, rate_seconds(job->fps, job->frames)) < 1)
         return fail(e, ERR_USAGE, "--frames %d: too short a clip for any sound", job->frames);
     return OK;
@@ -142,10 +132,7 @@ static Status tokens_of(const Ltx2 *z, const char *text, int64_t count, TokenRow
     if (bad < size) return fail(e, ERR_USAGE, "prompt: byte %zu: not valid UTF-8", bad);
     tok_unicode_strip(&at, &size);
     TRY(tok_encode_fixed(z->tok, at, size, count, row->ids, row->mask, &used, &lost, e));
-    for (int64_t i = 0; i < used; i++)
-        if (row->ids[i] < 0 || row->ids[i] >= z->te.c.vocab)
-            return fail(e, ERR_MODEL, "tokenizer: id %d is outside the encoder's vocabulary of %lld",
-                        row->ids[i], (long long)z->te.c.vocab);
+    TRY(model_check_ids("tokenizer", row->ids, used, z->te.c.vocab, e));
     int32_t pad = used < count ? row->ids[used] : 0;
     memmove(row->ids + (count - used), row->ids, (size_t)used * sizeof *row->ids);
     for (int64_t i = 0; i < count; i++) {

@@ -161,9 +161,7 @@ Status sana_text_tokenize(const Tokenizer *t, const char *text, bool instruct, i
     TokenRow row = {.encoder = "1", .count = front + length - 2, .lost_byte = -1};
     Status s = encode_all(t, instruct ? INSTRUCTION : "", clean, &row, &lost, e);
     free(clean);
-    for (int64_t i = 0; s == OK && i < row.count; i++)
-        if (row.ids[i] < 0 || row.ids[i] >= vocab)
-            s = fail(e, ERR_MODEL, "tokenizer: id %d is outside the encoder's vocabulary of %lld", row.ids[i], (long long)vocab);
+    if (s == OK) s = model_check_ids("tokenizer", row.ids, row.count, vocab, e);
     if (s == OK && lost >= 0) {
         Text all = {text, strlen(text)}, seen = stripped(all);
         row.lost_byte = (int64_t)(seen.at - all.at) + (int64_t)source_of(seen, (size_t)lost);

@@ -101,14 +101,11 @@ static Status open_all(SanaVideo *z, const char *folder, const Json *index, Erro
     snprintf(path, sizeof path, "%s/scheduler", folder);
     TRY(json_read_in(path, "scheduler_config.json", read_scheduler, z, e));
     TRY(open_parts(z, folder, e));
-    const struct { const char *what; int64_t a, b; } fits[] = {
+    const ModelFit fits[] = {
         {"transformer caption_channels / text_encoder hidden_size", z->dit.c.text_dim, z->te.c.hidden},
         {"transformer in_channels / vae z_dim", z->dit.c.channels, z->vae.c.latent},
     };
-    for (size_t i = 0; i < sizeof fits / sizeof *fits; i++)
-        if (fits[i].a != fits[i].b)
-            return fail(e, ERR_MODEL, "%s: %s: found %lld and %lld, expected the same", folder, fits[i].what,
-                        (long long)fits[i].a, (long long)fits[i].b);
+    TRY(model_check_fits(folder, fits, sizeof fits / sizeof *fits, e));
     snprintf(path, sizeof path, "%s/tokenizer", folder);
     return tok_open(path, &z->tok, e);
 }
@@ -174,17 +171,8 @@ static Status resolve_size(const SanaVideo *z, Job *job, Error *e) {
     if (!job->height) job->height = default_side(z, grid, large ? 704 : 480);
     job->made_width = job->width, job->made_height = job->height;
     if (job->bin) bin_size(large, job);
-    const struct { const char *option; int value; } sides[] = {{"--width", job->made_width}, {"--height", job->made_height}};
-    for (int i = 0; i < 2; i++) {
-        int v = sides[i].value, below = (int)(v / grid * grid);
-        if (v < grid || v % grid)
-            return fail(e, ERR_USAGE, "%s %d: expected a multiple of %d; the nearest are %d and %d", sides[i].option, v,
-                        (int)grid, below ? below : (int)grid, below + (int)grid);
-        if (v / grid > z->dit.c.positions)
-            return fail(e, ERR_USAGE, "%s %d: the model has positions for %lld pixels", sides[i].option, v,
-                        (long long)(grid * z->dit.c.positions));
-    }
-    return OK;
+    TRY(model_check_side("--width", job->made_width, grid, grid, grid * z->dit.c.positions, e));
+    return model_check_side("--height", job->made_height, grid, grid, grid * z->dit.c.positions, e);
 }
 
 static Status sana_video_resolve(const Model *m, Job *job, Error *e) {

@@ -81,14 +81,11 @@ static Status open_all(Zimage *z, const char *folder, Error *e) {
     snprintf(path, sizeof path, "%s/scheduler/scheduler_config.json", folder);
     TRY(sched_config_read(path, &z->sched, e));
     TRY(open_parts(z, folder, e));
-    const struct { const char *what; int64_t a, b; } fits[] = {
+    const ModelFit fits[] = {
         {"transformer cap_feat_dim / text_encoder hidden_size", z->dit.c.text_dim, z->te.c.hidden},
         {"transformer in_channels / vae latent_channels", z->dit.c.channels, z->vae.c.latent},
     };
-    for (size_t i = 0; i < sizeof fits / sizeof *fits; i++)
-        if (fits[i].a != fits[i].b)
-            return fail(e, ERR_MODEL, "%s: %s: found %lld and %lld, expected the same", folder, fits[i].what,
-                        (long long)fits[i].a, (long long)fits[i].b);
+    TRY(model_check_fits(folder, fits, sizeof fits / sizeof *fits, e));
     snprintf(path, sizeof path, "%s/tokenizer", folder);
     return tok_open(path, &z->tok, e);
 }
@@ -133,16 +130,8 @@ static Status zimage_resolve(const Model *m, Job *job, Error *e) {
     if (!job->width || !job->height)
         return fail(e, ERR_USAGE, "--image %s: %d x %d pixels: without --width and --height at least %d are needed",
                     job->image, job->image_width, job->image_height, (int)grid);
-    const struct { const char *option; int value, axis; } sides[] = {{"--width", job->width, 2}, {"--height", job->height, 1}};
-    for (int i = 0; i < 2; i++) {
-        int v = sides[i].value, below = (int)(v / grid * grid);
-        if (v < grid || v % grid)
-            return fail(e, ERR_USAGE, "%s %d: expected a multiple of %d; the nearest are %d and %d", sides[i].option, v,
-                        (int)grid, below ? below : (int)grid, below + (int)grid);
-        if (v / grid > z->dit.c.lens[sides[i].axis])
-            return fail(e, ERR_USAGE, "%s %d: the model has positions for %lld pixels", sides[i].option, v,
-                        (long long)(grid * z->dit.c.lens[sides[i].axis]));
-    }
+    TRY(model_check_side("--width", job->width, grid, grid, grid * z->dit.c.lens[2], e));
+    TRY(model_check_side("--height", job->height, grid, grid, grid * z->dit.c.lens[1], e));
     if (!job->steps) job->steps = distilled(z) ? 8 : 50;
     TRY(resolve_guidance(z, job, e));
     if (!job->max_sequence_length) job->max_sequence_length = 512;
@@ -173,10 +162,7 @@ static Status zimage_tokenize(const Model *m, const char *text, const Job *job, 
         if (row->lost_byte < 0) row->lost_byte = 0;
         if (row->lost_byte > (int64_t)size) row->lost_byte = (int64_t)size;
     }
-    for (int64_t i = 0; s == OK && i < count; i++)
-        if (row->ids[i] < 0 || row->ids[i] >= z->te.c.vocab)
-            s = fail(e, ERR_MODEL, "tokenizer: id %d is outside the encoder's vocabulary of %lld", row->ids[i],
-                     (long long)z->te.c.vocab);
+    if (s == OK) s = model_check_ids("tokenizer", row->ids, count, z->te.c.vocab, e);
     free(message);
     if (s != OK) model_tokens_free(out);
     return s;
