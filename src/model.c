@@ -2,6 +2,7 @@
 #include "model.h"
 
 #include "core/file.h"
+#include "text/tok.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -152,6 +153,13 @@ void model_round(const Model *m, const Run *run, int k, Job *job, Run *out) {
 void model_decoded(const Exec *x, const Run *run, int done, int total) {
     if (x->dry || !run->progress || !run->progress->step || done <= 0 || done >= total) return;
     run->progress->step(run->progress->user, "decode", done, total);
+}
+
+Status model_row_encode(const Tokenizer *t, const char *text, size_t size, TokenRow *row, int64_t *lost, Error *e) {
+    row->ids = malloc((size_t)row->count * sizeof *row->ids);
+    row->mask = malloc((size_t)row->count * sizeof *row->mask);
+    if (!row->ids || !row->mask) return fail(e, ERR_MEMORY, "out of memory for %lld tokens", (long long)row->count);
+    return tok_encode_fixed(t, text, size, row->count, row->ids, row->mask, &row->used, lost, e);
 }
 
 void model_tokens_free(Tokens *t) {

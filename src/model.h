@@ -61,6 +61,10 @@ typedef struct Tokens {
 } Tokens;
 
 void model_tokens_free(Tokens *t);
+/* Allocates row->count ids and mask and fills them, and used, by tok_encode_fixed (text/tok.h); *lost as it says. What stays in
+ * row on failure is freed with it. */
+struct Tokenizer;
+Status model_row_encode(const struct Tokenizer *t, const char *text, size_t size, TokenRow *row, int64_t *lost, Error *e);
 
 /* Values that change between steps, F32 [1] each unless said, in one device buffer. */
 typedef struct StepParams {

@@ -147,23 +147,17 @@ static Status flux_resolve(const Model *m, Job *job, Error *e) {
     return OK;
 }
 
-static Status encode_row(const Tokenizer *t, const char *text, int64_t count, const char *encoder, TokenRow *row,
-                         Error *e) {
-    *row = (TokenRow){.encoder = encoder, .count = count, .lost_byte = -1};
-    row->ids = malloc((size_t)count * sizeof *row->ids);
-    row->mask = malloc((size_t)count * sizeof *row->mask);
-    if (!row->ids || !row->mask) return fail(e, ERR_MEMORY, "out of memory for %lld tokens", (long long)count);
-    return tok_encode_fixed(t, text, strlen(text), count, row->ids, row->mask, &row->used, &row->lost_byte, e);
-}
-
 static Status flux_tokenize(const Model *m, const char *text, const Job *job, Tokens *out, Error *e) {
     const Flux *f = (const Flux *)m;
     *out = (Tokens){.rows = 2};
     /* the pipeline pads to the tokenizer's own limit (77); positions beyond the table do not exist */
     int64_t clip_length = tok_max_length(f->tok_clip);
     if (clip_length > f->clip.c.positions) clip_length = f->clip.c.positions;
-    Status s = encode_row(f->tok_clip, text, clip_length, "1", &out->row[0], e);
-    if (s == OK) s = encode_row(f->tok_t5, text, job->max_sequence_length, "2", &out->row[1], e);
+    TokenRow *clip = &out->row[0], *t5 = &out->row[1];
+    *clip = (TokenRow){.encoder = "1", .count = clip_length, .lost_byte = -1};
+    *t5 = (TokenRow){.encoder = "2", .count = job->max_sequence_length, .lost_byte = -1};
+    Status s = model_row_encode(f->tok_clip, text, strlen(text), clip, &clip->lost_byte, e);
+    if (s == OK) s = model_row_encode(f->tok_t5, text, strlen(text), t5, &t5->lost_byte, e);
     const int64_t vocab[2] = {f->clip.c.vocab, f->t5.c.vocab};
     for (int r = 0; s == OK && r < 2; r++)
         s = model_check_ids(r ? "tokenizer_2" : "tokenizer", out->row[r].ids, out->row[r].count, vocab[r], e);

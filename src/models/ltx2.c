@@ -48,7 +48,7 @@ static Status read_scheduler(const char *path, const Json *j, void *out, Error *
 }
 
 #define IN(name) (snprintf(path, sizeof path, "%s/" name, folder), path)
-/* All parts that a single file holds too. */
+/* The text encoder, and what a single file holds too. */
 static Status open_configs(Ltx2 *z, const char *folder, Error *e) {
     char path[4096];
     TRY(json_read_in(IN("scheduler"), "scheduler_config.json", read_scheduler, z, e));
@@ -181,28 +181,24 @@ static Status open_single(Ltx2 *z, const char *file, const char *folder, Error *
 }
 #undef IN
 
-static Status ltx2_open(const char *folder, const Json *index, DType dtype, Model **out, Error *e) {
+/* file: NULL, and then the folder's index. */
+static Status open_either(const char *file, const char *folder, const Json *index, DType dtype, Model **out, Error *e) {
     Ltx2 *z = calloc(1, sizeof *z);
-    if (!z) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
+    if (!z) return fail(e, ERR_MEMORY, "%s: out of memory", file ? file : folder);
     z->base.ops = &MODEL_LTX2;
     z->base.dtype = dtype;
-    Status s = open_all(z, folder, index, e);
-    if (s == OK)
-        *out = &z->base;
-    else
-        ltx2_close(&z->base);
-    return s;
-}
-
-static Status ltx2_open_file(const char *file, const char *folder, DType dtype, Model **out, Error *e) {
-    Ltx2 *z = calloc(1, sizeof *z);
-    if (!z) return fail(e, ERR_MEMORY, "%s: out of memory", file);
-    z->base.ops = &MODEL_LTX2;
-    z->base.dtype = dtype;
-    Status s = open_single(z, file, folder, e);
+    Status s = file ? open_single(z, file, folder, e) : open_all(z, folder, index, e);
     if (s == OK) *out = &z->base;
     else ltx2_close(&z->base);
     return s;
+}
+
+static Status ltx2_open(const char *folder, const Json *index, DType dtype, Model **out, Error *e) {
+    return open_either(NULL, folder, index, dtype, out, e);
+}
+
+static Status ltx2_open_file(const char *file, const char *folder, DType dtype, Model **out, Error *e) {
+    return open_either(file, folder, NULL, dtype, out, e);
 }
 
 static const char *ltx2_title(const Model *m) {

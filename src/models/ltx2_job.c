@@ -125,13 +125,14 @@ Status ltx2_resolve(const Model *m, Job *job, Error *e) {
 /* --- tokens --- */
 
 /* As the pipeline: stripped, BOS in front, cut behind, padded in front. */
-static Status tokens_of(const Ltx2 *z, const char *text, int64_t count, TokenRow *row, Error *e) {
+static Status tokens_of(const Ltx2 *z, const char *text, TokenRow *row, Error *e) {
     const char *at = text;
     size_t size = strlen(text), bad = tok_unicode_check(text, size);
-    int64_t used = 0, lost = -1;
+    int64_t lost = -1;
     if (bad < size) return fail(e, ERR_USAGE, "prompt: byte %zu: not valid UTF-8", bad);
     tok_unicode_strip(&at, &size);
-    TRY(tok_encode_fixed(z->tok, at, size, count, row->ids, row->mask, &used, &lost, e));
+    TRY(model_row_encode(z->tok, at, size, row, &lost, e));
+    const int64_t count = row->count, used = row->used;
     TRY(model_check_ids("tokenizer", row->ids, used, z->te.c.vocab, e));
     int32_t pad = used < count ? row->ids[used] : 0;
     memmove(row->ids + (count - used), row->ids, (size_t)used * sizeof *row->ids);
@@ -139,19 +140,13 @@ static Status tokens_of(const Ltx2 *z, const char *text, int64_t count, TokenRow
         if (i < count - used) row->ids[i] = pad;
         row->mask[i] = i >= count - used;
     }
-    row->used = used;
     row->lost_byte = lost < 0 ? -1 : lost + (int64_t)(at - text);
     return OK;
 }
 
 Status ltx2_tokenize(const Model *m, const char *text, const Job *job, Tokens *out, Error *e) {
-    size_t count = (size_t)job->max_sequence_length;
     *out = (Tokens){.rows = 1, .row = {{.encoder = "1", .count = job->max_sequence_length, .lost_byte = -1}}};
-    TokenRow *row = &out->row[0];
-    row->ids = malloc(count * sizeof *row->ids);
-    row->mask = malloc(count * sizeof *row->mask);
-    Status s = row->ids && row->mask ? tokens_of((const Ltx2 *)m, text, row->count, row, e)
-                                     : fail(e, ERR_MEMORY, "prompt: out of memory for %zu tokens", count);
+    Status s = tokens_of((const Ltx2 *)m, text, &out->row[0], e);
     if (s != OK) model_tokens_free(out);
     return s;
 }

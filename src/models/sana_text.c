@@ -129,14 +129,11 @@ Status sana_text_motion(const char *prompt, int score, char **out, Error *e) {
 static Status encode_all(const Tokenizer *t, const char *front, const char *clean, TokenRow *row, int64_t *lost, Error *e) {
     size_t a = strlen(front), b = strlen(clean);
     char *text = malloc(a + b + 1);
-    row->ids = malloc((size_t)row->count * sizeof *row->ids);
-    row->mask = malloc((size_t)row->count * sizeof *row->mask);
-    Status s = text && row->ids && row->mask ? OK : fail(e, ERR_MEMORY, "prompt: out of memory for %lld tokens",
-                                                         (long long)row->count);
+    Status s = text ? OK : fail(e, ERR_MEMORY, "prompt: out of memory for %lld tokens", (long long)row->count);
     if (s == OK) {
         memcpy(text, front, a);
         memcpy(text + a, clean, b + 1);
-        s = tok_encode_fixed(t, text, a + b, row->count, row->ids, row->mask, &row->used, lost, e);
+        s = model_row_encode(t, text, a + b, row, lost, e);
         if (s == OK && *lost >= 0) *lost = *lost > (int64_t)a ? *lost - (int64_t)a : 0;
     }
     free(text);

@@ -146,16 +146,14 @@ static Status zimage_resolve(const Model *m, Job *job, Error *e) {
 static Status zimage_tokenize(const Model *m, const char *text, const Job *job, Tokens *out, Error *e) {
     const Zimage *z = (const Zimage *)m;
     size_t before = sizeof BEFORE - 1, size = strlen(text), all = before + size + sizeof AFTER - 1;
-    int64_t count = job->max_sequence_length, lost;
+    int64_t count = job->max_sequence_length, lost = -1;
     *out = (Tokens){.rows = 1, .row[0] = {.encoder = "1", .count = count, .lost_byte = -1}};
     TokenRow *row = &out->row[0];
     char *message = malloc(all + 1);
-    row->ids = malloc((size_t)count * sizeof *row->ids);
-    row->mask = malloc((size_t)count * sizeof *row->mask);
-    Status s = message && row->ids && row->mask ? OK : fail(e, ERR_MEMORY, "out of memory for %lld tokens", (long long)count);
+    Status s = message ? OK : fail(e, ERR_MEMORY, "out of memory for %lld tokens", (long long)count);
     if (s == OK) {
         snprintf(message, all + 1, "%s%s%s", BEFORE, text, AFTER);
-        s = tok_encode_fixed(z->tok, message, all, count, row->ids, row->mask, &row->used, &lost, e);
+        s = model_row_encode(z->tok, message, all, row, &lost, e);
     }
     if (s == OK && lost >= 0) { /* in the user's own text; its end when only the template's was cut */
         row->lost_byte = lost - (int64_t)before;
