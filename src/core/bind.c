@@ -53,49 +53,47 @@ static void add_bias(Bind *b, Weight *w, int64_t n, const char *weight_name) {
     add(b, (BindRow){.name = name, .weight = w, .target = BIND_BIAS, .rank = 1, .shape = {n}});
 }
 
+/* out: elements of the bias, which stands before the weight, so that bind_last() is the weight's row. */
+static void add_weight(Bind *b, Weight *w, char *name, bool bias, int64_t out, Transform transform, int rank,
+                       const int64_t *shape) {
+    BindRow row = {.name = name, .weight = w, .target = BIND_MATRIX, .transform = transform, .rank = rank};
+    memcpy(row.shape, shape, (size_t)rank * sizeof *shape);
+    if (bias) add_bias(b, w, out, name);
+    add(b, row);
+}
+#define ADD(bias, out, transform, ...)                                                                       \
+    add_weight(b, w, name, bias, out, transform, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),  \
+               (const int64_t[]){__VA_ARGS__})
+
 void bind_linear(Bind *b, Weight *w, int64_t out, int64_t in, bool bias, const char *format, ...) {
     NAMED(".weight");
-    if (bias) add_bias(b, w, out, name); /* before the weight, so that bind_last() is the weight's row */
-    add(b, (BindRow){.name = name, .weight = w, .target = BIND_MATRIX, .rank = 2, .shape = {out, in}});
+    ADD(bias, out, BIND_PLAIN, out, in);
 }
 
 void bind_conv(Bind *b, Weight *w, int64_t out, int64_t in, int64_t k, const char *format, ...) {
     NAMED(".weight");
-    add_bias(b, w, out, name);
-    add(b, (BindRow){.name = name,
-                     .weight = w,
-                     .target = BIND_MATRIX,
-                     .transform = BIND_OIHW_OHWI,
-                     .rank = 4,
-                     .shape = {out, in, k, k}});
+    ADD(true, out, BIND_OIHW_OHWI, out, in, k, k);
 }
 
 void bind_conv3d(Bind *b, Weight *w, int64_t out, int64_t in, int64_t kt, int64_t k, const char *format, ...) {
     NAMED(".weight");
-    add_bias(b, w, out, name);
-    add(b, (BindRow){.name = name,
-                     .weight = w,
-                     .target = BIND_MATRIX,
-                     .transform = BIND_OIHW_OHWI,
-                     .rank = 5,
-                     .shape = {out, in, kt, k, k}});
+    ADD(true, out, BIND_OIHW_OHWI, out, in, kt, k, k);
 }
 
 void bind_conv1d(Bind *b, Weight *w, int64_t out, int64_t in, int64_t k, bool bias, const char *format, ...) {
     NAMED(".weight");
-    if (bias) add_bias(b, w, out, name);
-    add(b, (BindRow){.name = name,
-                     .weight = w,
-                     .target = BIND_MATRIX,
-                     .transform = BIND_LINE_OHWI,
-                     .rank = 3,
-                     .shape = {out, in, k}});
+    ADD(bias, out, BIND_LINE_OHWI, out, in, k);
 }
 
 void bind_conv_transpose1d(Bind *b, Weight *w, int64_t out, int64_t in, int64_t k, const char *format, ...) {
     NAMED(".weight");
-    add_bias(b, w, out, name);
-    add(b, (BindRow){.name = name, .weight = w, .target = BIND_MATRIX, .rank = 3, .shape = {in, out, k}});
+    ADD(true, out, BIND_PLAIN, in, out, k);
+}
+#undef ADD
+
+void bind_filter(Bind *b, Weight *w, Transform transform, int rank, const int64_t *shape, bool bias, const char *format, ...) {
+    NAMED(".weight");
+    add_weight(b, w, name, bias, shape[0], transform, rank, shape);
 }
 
 void bind_matrix(Bind *b, Weight *w, int64_t rows, int64_t cols, const char *format, ...) {
@@ -112,6 +110,11 @@ void bind_vector(Bind *b, Tensor *t, int64_t n, Transform transform, const char 
                      .transform = transform,
                      .rank = 1,
                      .shape = {n}});
+}
+
+void bind_table(Bind *b, Tensor *t, int64_t rows, int64_t d, const char *format, ...) {
+    NAMED("");
+    add(b, (BindRow){.name = name, .vector = t, .target = BIND_VECTOR, .rank = 2, .shape = {rows, d}});
 }
 
 BindRow *bind_last(Bind *b) { return b->failed || !b->count ? NULL : &b->rows[b->count - 1]; }

@@ -97,12 +97,17 @@ void bind_conv1d(Bind *b, Weight *w, int64_t out, int64_t in, int64_t k, bool bi
     __attribute__((format(printf, 7, 8)));
 void bind_conv_transpose1d(Bind *b, Weight *w, int64_t out, int64_t in, int64_t k, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
+/* a weight NAME.weight of any form, [out, ...] on disk, and when bias NAME.bias [out]. */
+void bind_filter(Bind *b, Weight *w, Transform transform, int rank, const int64_t *shape, bool bias, const char *format, ...)
+    __attribute__((format(printf, 7, 8)));
 /* one matrix by its full name (embedding tables). */
 void bind_matrix(Bind *b, Weight *w, int64_t rows, int64_t cols, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 /* one vector by its full name. */
 void bind_vector(Bind *b, Tensor *t, int64_t n, Transform transform, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+/* vectors that one tensor [rows, d] holds, by its full name. */
+void bind_table(Bind *b, Tensor *t, int64_t rows, int64_t d, const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* To set optional, row_start, file_rows, transform; NULL after a failure. After bind_linear and bind_conv: the weight's
  * row (the bias's row stands before it). */
 BindRow *bind_last(Bind *b);

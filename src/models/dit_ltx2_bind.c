@@ -10,12 +10,6 @@ enum { TIME_WIDTH = 256 };
 
 #define BLOCK "transformer_blocks.%d.%s"
 
-static void bind_table(Bind *b, Tensor *t, int64_t rows, int64_t d, const char *name, const char *prefix, int i) {
-    bind_vector(b, t, rows, BIND_PLAIN, BLOCK "%s", i, prefix, name);
-    BindRow *row = bind_last(b);
-    if (row) row->rank = 2, row->shape[1] = d;
-}
-
 static void bind_modulator(Bind *b, Ltx2Modulator *l, int64_t rows, int64_t d, const char *prefix, const char *name) {
     char path[96];
     snprintf(path, sizeof path, "%s%s.emb.timestep_embedder", prefix, name);
@@ -65,10 +59,10 @@ static void bind_stream(Ltx2Dit *m, Bind *b, Ltx2BlockStream *l, Ltx2Which s, in
 /* Tables are gathered once a prompt, for all blocks. */
 static void bind_tables(Ltx2Dit *m, Bind *b, Ltx2BlockStream *l, Ltx2Which s, int i) {
     int64_t d = m->stream[s].d;
-    bind_table(b, &l->table, dit_ltx2_own_rows(&m->c), d, "scale_shift_table", PREFIX[s], i);
-    if (m->c.text_mod) bind_table(b, &l->prompt_table, LTX2_PROMPT_ROWS, d, "prompt_scale_shift_table", PREFIX[s], i);
-    bind_table(b, &l->cross_table, LTX2_CROSS_ROWS, d, "_a2v_cross_attn_scale_shift_table",
-               s == LTX2_VIDEO ? "video" : "audio", i);
+    bind_table(b, &l->table, dit_ltx2_own_rows(&m->c), d, BLOCK "scale_shift_table", i, PREFIX[s]);
+    if (m->c.text_mod) bind_table(b, &l->prompt_table, LTX2_PROMPT_ROWS, d, BLOCK "prompt_scale_shift_table", i, PREFIX[s]);
+    bind_table(b, &l->cross_table, LTX2_CROSS_ROWS, d, BLOCK "_a2v_cross_attn_scale_shift_table", i,
+               s == LTX2_VIDEO ? "video" : "audio");
 }
 
 static void bind_outside(Ltx2Dit *m, Bind *b, Ltx2Which s) {
@@ -79,9 +73,7 @@ static void bind_outside(Ltx2Dit *m, Bind *b, Ltx2Which s) {
     char name[64];
     bind_linear(b, &l->in, l->d, c->channels, true, "%sproj_in", prefix);
     bind_linear(b, &l->out, c->out_channels, l->d, true, "%sproj_out", prefix);
-    bind_vector(b, &l->table, 2, BIND_PLAIN, "%sscale_shift_table", prefix);
-    BindRow *row = bind_last(b);
-    if (row) row->rank = 2, row->shape[1] = l->d;
+    bind_table(b, &l->table, 2, l->d, "%sscale_shift_table", prefix);
     if (m->c.projects_caption) {
         bind_linear(b, &l->caption.linear_1, l->d, m->c.caption, true, "%scaption_projection.linear_1", prefix);
         bind_linear(b, &l->caption.linear_2, l->d, l->d, true, "%scaption_projection.linear_2", prefix);

@@ -93,24 +93,7 @@ void dit_sana_video_close(SanaVideoDit *m) {
     *m = (SanaVideoDit){0};
 }
 
-/* A convolution's weight [out, in, h, w] (or with a dimension of one frame) to channels last; its bias where there is one. */
-static void bind_filter(Bind *b, Weight *w, Transform transform, int rank, const int64_t *shape, bool bias, const char *name,
-                        int i) {
-    bind_linear(b, w, shape[0], shape[1], bias, name, i);
-    BindRow *row = bind_last(b);
-    if (!row) return;
-    row->transform = transform, row->rank = rank;
-    memcpy(row->shape, shape, (size_t)rank * sizeof *shape);
-}
-#define FILTER(b, w, transform, bias, name, i, ...)                                                          \
-    bind_filter(b, w, transform, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                  \
-                (int64_t[]){__VA_ARGS__}, bias, name, i)
-
-static void bind_table(Bind *b, Tensor *t, int64_t rows, int64_t d, const char *name, int i) {
-    bind_vector(b, t, rows, BIND_PLAIN, name, i);
-    BindRow *row = bind_last(b);
-    if (row) row->rank = 2, row->shape[1] = d;
-}
+#define DIMS(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__}
 
 static void bind_block_of(const SanaVideoDit *m, Bind *b, SanaVideoBlock *l, int i) {
     int64_t d = m->d, wide = 2 * m->ffn;
@@ -127,10 +110,10 @@ static void bind_block_of(const SanaVideoDit *m, Bind *b, SanaVideoBlock *l, int
     bind_linear(b, &l->cross_q, d, d, true, BLOCK "attn2.to_q", i);
     bind_vector(b, &l->cross_norm_q, d, BIND_PLAIN, BLOCK "attn2.norm_q.weight", i);
     bind_linear(b, &l->cross_out, d, d, true, BLOCK "attn2.to_out.0", i);
-    FILTER(b, &l->inverted, BIND_SQUEEZE, true, BLOCK "ff.conv_inverted", i, wide, d, 1, 1);
-    FILTER(b, &l->depth, BIND_OIHW_OHWI, true, BLOCK "ff.conv_depth", i, wide, 1, 3, 3);
-    FILTER(b, &l->point, BIND_SQUEEZE, false, BLOCK "ff.conv_point", i, d, m->ffn, 1, 1);
-    FILTER(b, &l->temporal, BIND_OIHW_OHWI, false, BLOCK "ff.conv_temp", i, d, d, 3, 1);
+    bind_filter(b, &l->inverted, BIND_SQUEEZE, DIMS(wide, d, 1, 1), true, BLOCK "ff.conv_inverted", i);
+    bind_filter(b, &l->depth, BIND_OIHW_OHWI, DIMS(wide, 1, 3, 3), true, BLOCK "ff.conv_depth", i);
+    bind_filter(b, &l->point, BIND_SQUEEZE, DIMS(d, m->ffn, 1, 1), false, BLOCK "ff.conv_point", i);
+    bind_filter(b, &l->temporal, BIND_OIHW_OHWI, DIMS(d, d, 3, 1), false, BLOCK "ff.conv_temp", i);
     bind_block(b, -1); /* the modulation is needed by the block before too, the caption's part once a prompt for all blocks */
     bind_table(b, &l->table, MODS, d, BLOCK "scale_shift_table", i);
     bind_pack(b, true);
@@ -144,14 +127,14 @@ static void bind_block_of(const SanaVideoDit *m, Bind *b, SanaVideoBlock *l, int
 void dit_sana_video_bind(SanaVideoDit *m, Bind *b) {
     const SanaVideoConfig *c = &m->c;
     int64_t d = m->d;
-    FILTER(b, &m->patch, BIND_FRAME_OHWI, true, "patch_embedding", 0, d, c->channels, 1, c->patch, c->patch);
+    bind_filter(b, &m->patch, BIND_FRAME_OHWI, DIMS(d, c->channels, 1, c->patch, c->patch), true, "patch_embedding");
     blocks_mlp_bind(b, &m->time, TIME_WIDTH, d, "time_embed.emb.timestep_embedder");
     bind_linear(b, &m->time_mod, MODS * d, d, true, "time_embed.linear");
     bind_linear(b, &m->caption_1, d, c->text_dim, true, "caption_projection.linear_1");
     bind_linear(b, &m->caption_2, d, d, true, "caption_projection.linear_2");
     bind_vector(b, &m->caption_norm, d, BIND_PLAIN, "caption_norm.weight");
     for (int i = 0; i < (int)c->layers; i++) bind_block_of(m, b, &m->block[i], i);
-    bind_table(b, &m->table, 2, d, "scale_shift_table", 0);
+    bind_table(b, &m->table, 2, d, "scale_shift_table");
     bind_linear(b, &m->final, c->patch * c->patch * c->channels, d, true, "proj_out");
 }
 

@@ -117,12 +117,6 @@ static void bind_blocks(const ZimageDit *m, Bind *b, ZimageBlock *blocks, int64_
     bind_block(b, -1);
 }
 
-static void bind_pad(Bind *b, Tensor *t, int64_t d, const char *name) { /* [1, D] on disk */
-    bind_vector(b, t, d, BIND_PLAIN, "%s", name);
-    BindRow *row = bind_last(b);
-    if (row) row->rank = 2, row->shape[0] = 1, row->shape[1] = d;
-}
-
 void dit_zimage_bind(ZimageDit *m, const WeightFiles *files, Bind *b) {
     const ZimageConfig *c = &m->c;
     Tensor time = {0}; /* no config states the width of its hidden layer */
@@ -135,8 +129,8 @@ void dit_zimage_bind(ZimageDit *m, const WeightFiles *files, Bind *b) {
     bind_linear(b, &m->x_in, d, patch, true, "all_x_embedder.2-1");
     bind_vector(b, &m->text_norm, c->text_dim, BIND_PLAIN, "cap_embedder.0.weight");
     bind_linear(b, &m->text_in, d, c->text_dim, true, "cap_embedder.1");
-    bind_pad(b, &m->x_pad, d, "x_pad_token");
-    bind_pad(b, &m->text_pad, d, "cap_pad_token");
+    bind_table(b, &m->x_pad, 1, d, "x_pad_token");
+    bind_table(b, &m->text_pad, 1, d, "cap_pad_token");
     bind_blocks(m, b, m->context, c->refiners, 0, false, "context_refiner");
     bind_blocks(m, b, m->noise, c->refiners, refiners, true, "noise_refiner");
     bind_blocks(m, b, m->layer, c->layers, 2 * refiners, true, "layers");
