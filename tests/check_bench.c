@@ -116,7 +116,7 @@ static Status measure_machine(Session *t, ShapeCopies *k, bool small, double *ra
     k->count = 1;
     Negate *a = (Negate *)(void *)&k->args[0];
     *a = (Negate){.y = arena_tensor(&k->arena, BF16, 1, least->p), .x = arena_tensor(&k->arena, BF16, 1, least->p)};
-    run_choose(t, OP_negate, BF16, t->ops.count[OP_negate] - 1);
+    run_choose(t, OP_negate, BF16, t->ops.count[OP_negate] - 1, NULL);
     if (t->ops.count[OP_negate]) TRY(time_of(&(Work){t, k, OP_negate, launch_op}, launch));
     arena_close(&k->arena);
     return OK;
@@ -169,7 +169,7 @@ static int run_case(Session *t, ShapeCopies *k, const ShapeCase *c, size_t l2, d
             printf("%-18s %-20s refuses: %s  %s\n", ops_info(c->op)->name, impl->name, why, c->name);
             continue;
         }
-        run_choose(t, c->op, BF16, v);
+        run_choose(t, c->op, BF16, v, &k->args[0]);
         size_t need = impl->scratch ? impl->scratch(&t->x, &k->args[0]) : 0;
         t->error = (Error){0};
         t->scratch = (Arena){0};

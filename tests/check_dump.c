@@ -112,7 +112,7 @@ static Status call(Session *s, ShapeCopies *k, const ShapeCase *c, DType dtype, 
     TRY(shapes_open(k, c, s, dtype, 0));
     const Tensor *t = &k->args[0].first;
     TRY(take_inputs(s, dump, c->op, t));
-    run_choose(s, c->op, dtype, s->ops.count[c->op] - 1);
+    run_choose(s, c->op, dtype, s->ops.count[c->op] - 1, t);
     calls_free(&s->calls);
     TRY(op_run(&s->x, c->op, t));
     for (int i = 0; i < ops_info(c->op)->outputs; i++) TRY(take(s, dump, "out", i, &t[i]));

@@ -91,9 +91,9 @@ int run_default_threads(void) {
 
 /* --- one run --- */
 
-/* The variant alone; the reference stands behind it, for shapes that it hands over, unless that may need scratch which the
+/* The variant alone; the reference stands behind it, for shapes that it hands over, unless that needs scratch, which the
  * variant does not declare. */
-void run_choose(Session *t, OpId op, DType dtype, int variant) {
+void run_choose(Session *t, OpId op, DType dtype, int variant, const void *args) {
     const Impl *impl = t->ops.impl[op][variant], *reference = ops_reference(&t->ops, op);
     t->only = t->ops;
     for (int other = 0; other < OP_COUNT; other++) { /* the twin may need other ops: what they mean, no family's variants */
@@ -101,7 +101,6 @@ void run_choose(Session *t, OpId op, DType dtype, int variant) {
         t->only.impl[other][0] = ops_reference(&t->ops, (OpId)other);
         t->only.count[other] = 1;
     }
-    t->only.count[op] = 1 + (reference != impl && !reference->scratch);
     t->only.impl[op][0] = impl;
     t->only.impl[op][1] = reference;
     t->x = (Exec){.ops = &t->only,
@@ -113,6 +112,7 @@ void run_choose(Session *t, OpId op, DType dtype, int variant) {
                   .dtype = dtype,
                   .unary = t->cuda ? NULL : &t->unary,
                   .cuda = t->cuda};
+    t->only.count[op] = 1 + (reference != impl && (!reference->scratch || !reference->scratch(&t->x, args)));
 }
 
 bool run_refuses(Session *t, const Case *c, int variant, char *why, size_t size) {
@@ -212,9 +212,7 @@ bool run_checks(Session *t, Case *c, int variant, float **reference, char *text,
     const Family *family = run_family(t, c->op, variant);
     bool exact = family ? family->promise == EXACT : ops_info(c->op)->promise == EXACT;
     float *first[CHECK_BUFS] = {0};
-    run_choose(t, c->op, c->args.first.dtype, variant);
-    const Impl *behind = t->only.impl[c->op][1];
-    if (!is_reference && behind->scratch && !behind->scratch(&t->x, &c->args)) t->only.count[c->op] = 2; /* it needs none here */
+    run_choose(t, c->op, c->args.first.dtype, variant, &c->args);
     for (int k = 0; k < c->count; k++) {
         if (!c->buf[k].after) c->buf[k].after = check_alloc(c, c->buf[k].bytes);
         if (c->buf[k].out) first[k] = check_alloc(c, (size_t)c->buf[k].n * sizeof(float));

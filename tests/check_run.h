@@ -35,7 +35,7 @@ bool run_refuses(Session *t, const Case *c, int variant, char *why, size_t size)
 /* All checks of a case with one variant. reference: outputs of the table's reference (its last variant), which the
  * others must match bit for bit when the op or their family is EXACT; filled when the variant is the reference. */
 bool run_checks(Session *t, Case *c, int variant, float **reference, char *text, size_t size);
-/* Sets t->x up: the table with this one variant of the op. */
-void run_choose(Session *t, OpId op, DType dtype, int variant);
+/* Sets t->x up: the table with this one variant of the op, for a call of these args (the reference: NULL will do). */
+void run_choose(Session *t, OpId op, DType dtype, int variant, const void *args);
 
 #endif
