@@ -235,18 +235,49 @@ static inline Status golden_run_vae(Golden *g, GoldenModel *m) {
     return OK;
 }
 
-static inline Status golden_bound(Golden *g, GoldenPart part, GoldenModel *m, WeightFiles *files, Bind *b, Arena *region,
-                                  DType dtype, int64_t items) {
-    static const char *const IGNORE[] = {"encoder.down_blocks", "encoder.mid_block", "encoder.conv", NULL};
+/* --- one part's weights --- */
+
+typedef struct GoldenWeights {
+    WeightFiles *files;
+    Bind bind; /* prefix "" to begin with */
+    Arena region;
+} GoldenWeights;
+
+/* The rows of w->bind, out of w->files. golden_unbind in any case. */
+static inline Status golden_bind(Golden *g, GoldenWeights *w, DType dtype, const char *const *ignore) {
     size_t bytes, mapped;
-    Error *e = &g->error;
-    if (part == PART_CLIP) te_clip_bind(&m->clip, files, b);
-    if (part == PART_T5) te_t5_bind(&m->t5, files, b);
-    if (part == PART_DIT) dit_flux_bind(&m->dit, b);
-    if (part == PART_VAE) vae_kl_bind(&m->vae, b);
-    TRY(weights_measure(files, b, dtype, NULL, &bytes, &mapped, e));
-    TRY(arena_open(region, &g->device, "weights", bytes ? bytes : 1, e));
-    TRY(weights_bind(files, b, dtype, region, part == PART_VAE ? IGNORE : NULL, e));
+    TRY(weights_measure(w->files, &w->bind, dtype, NULL, &bytes, &mapped, &g->error));
+    TRY(arena_open(&w->region, &g->device, "weights", bytes ? bytes : 1, &g->error));
+    return weights_bind(w->files, &w->bind, dtype, &w->region, ignore, &g->error);
+}
+
+static inline void golden_unbind(GoldenWeights *w) {
+    arena_close(&w->region);
+    bind_free(&w->bind);
+    weights_close(w->files);
+}
+
+/* From here on stages are compared with GOLDEN_DIR/NAME.safetensors, in this dtype, until golden_stop. */
+static inline Status golden_start(Golden *g, const char *name, DType dtype) {
+    char path[512];
+    g->error = (Error){0};
+    snprintf(path, sizeof path, GOLDEN_DIR "/%s.safetensors", name);
+    safetensors_close(&g->file);
+    g->x.dtype = dtype;
+    g->x.tap = &g->tap;
+    g->feed = dtype == BF16;
+    return safetensors_open(path, &g->file, &g->error);
+}
+
+static inline void golden_stop(Golden *g) { g->x.tap = NULL; }
+
+static inline Status golden_bound(Golden *g, GoldenPart part, GoldenModel *m, GoldenWeights *w, DType dtype, int64_t items) {
+    static const char *const IGNORE[] = {"encoder.down_blocks", "encoder.mid_block", "encoder.conv", NULL};
+    if (part == PART_CLIP) te_clip_bind(&m->clip, w->files, &w->bind);
+    if (part == PART_T5) te_t5_bind(&m->t5, w->files, &w->bind);
+    if (part == PART_DIT) dit_flux_bind(&m->dit, &w->bind);
+    if (part == PART_VAE) vae_kl_bind(&m->vae, &w->bind);
+    TRY(golden_bind(g, w, dtype, part == PART_VAE ? IGNORE : NULL));
     for (g->item = 0; g->item < items; g->item++) {
         size_t mark = arena_mark(&g->work);
         Status s = part == PART_CLIP ? golden_run_clip(g, m)
@@ -266,33 +297,23 @@ static inline Status golden_part(Golden *g, const char *model, GoldenPart part, 
     char path[512];
     static const char *const FIRST[] = {"ids_1", "ids_2", "latents", "z"};
     Error *e = &g->error;
-    *e = (Error){0};
-    snprintf(path, sizeof path, GOLDEN_DIR "/%s.safetensors", name);
-    safetensors_close(&g->file);
-    TRY(safetensors_open(path, &g->file, e));
+    TRY(golden_start(g, name, dtype));
     const SafetensorsEntry *first = safetensors_find(&g->file, FIRST[part]);
-    if (!first) return fail(e, ERR_MODEL, "%s: no tensor %s", path, FIRST[part]);
+    if (!first) return fail(e, ERR_MODEL, "%s: no tensor %s", name, FIRST[part]);
     GoldenModel m = {0};
-    WeightFiles *files = NULL;
-    Bind bind = {.prefix = ""};
-    Arena region = {0};
-    g->x.dtype = dtype;
-    g->x.tap = &g->tap;
-    g->feed = dtype == BF16;
+    GoldenWeights w = {.bind.prefix = ""};
     snprintf(path, sizeof path, "%s/%s", model, GOLDEN_FOLDERS[part]);
     Status s = part == PART_CLIP ? te_clip_open(path, &m.clip, e)
              : part == PART_T5   ? te_t5_open(path, &m.t5, e)
              : part == PART_DIT  ? dit_flux_open(path, &m.dit, e)
                                  : vae_kl_open(path, &m.vae, e);
-    if (s == OK) s = weights_open(path, &files, e);
-    if (s == OK) s = golden_bound(g, part, &m, files, &bind, &region, dtype, first->shape[0]);
-    arena_close(&region);
-    bind_free(&bind);
-    weights_close(files);
+    if (s == OK) s = weights_open(path, &w.files, e);
+    if (s == OK) s = golden_bound(g, part, &m, &w, dtype, first->shape[0]);
+    golden_unbind(&w);
     te_clip_close(&m.clip);
     te_t5_close(&m.t5);
     dit_flux_close(&m.dit);
-    g->x.tap = NULL;
+    golden_stop(g);
     return s;
 }
 

@@ -49,34 +49,22 @@ static inline Status gemma2_run(Golden *g, const Gemma *m) {
 
 /* The encoder in FOLDER against GOLDEN_DIR/gemma2_DTYPE.safetensors; results as golden_part's. */
 static inline Status golden_gemma2(Golden *g, const char *folder, DType dtype) {
-    char path[1200];
+    char name[60];
     Error *e = &g->error;
-    size_t bytes, mapped;
     Gemma m = {0};
-    WeightFiles *files = NULL;
-    Bind bind = {.prefix = ""};
-    Arena region = {0};
-    *e = (Error){0};
-    snprintf(path, sizeof path, GOLDEN_DIR "/gemma2_%s.safetensors", dtype == BF16 ? "bf16" : "f32");
-    safetensors_close(&g->file);
-    TRY(safetensors_open(path, &g->file, e));
-    g->x.dtype = dtype;
-    g->x.tap = &g->tap;
-    g->feed = dtype == BF16;
+    GoldenWeights w = {.bind.prefix = ""};
+    snprintf(name, sizeof name, "gemma2_%s", dtype == BF16 ? "bf16" : "f32");
+    TRY(golden_start(g, name, dtype));
     size_t mark = arena_mark(&g->work);
     Status s = te_gemma2_open(folder, &m, e);
-    if (s == OK) s = weights_open(folder, &files, e);
-    if (s == OK) te_gemma2_bind(&m, files, &bind);
-    if (s == OK) s = weights_measure(files, &bind, dtype, NULL, &bytes, &mapped, e);
-    if (s == OK) s = arena_open(&region, &g->device, "weights", bytes ? bytes : 1, e);
-    if (s == OK) s = weights_bind(files, &bind, dtype, &region, NULL, e);
+    if (s == OK) s = weights_open(folder, &w.files, e);
+    if (s == OK) te_gemma2_bind(&m, w.files, &w.bind);
+    if (s == OK) s = golden_bind(g, &w, dtype, NULL);
     if (s == OK) s = gemma2_run(g, &m);
     arena_reset(&g->work, mark);
-    arena_close(&region);
-    bind_free(&bind);
-    weights_close(files);
+    golden_unbind(&w);
     te_gemma_close(&m);
-    g->x.tap = NULL;
+    golden_stop(g);
     return s;
 }
 

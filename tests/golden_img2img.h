@@ -12,32 +12,25 @@
 typedef struct EncoderRig {
     VaeKl vae;
     VaeKlEncoder encoder;
-    WeightFiles *files;
-    Bind bind;
-    Arena region;
+    GoldenWeights weights;
 } EncoderRig;
 
 /* Binds the encoder of the model folder; encoder_close in any case. */
 static inline Status encoder_open(Golden *g, const char *model, DType dtype, EncoderRig *r) {
     static const char *const IGNORE[] = {"decoder.", NULL};
     char path[1200];
-    size_t bytes, mapped;
     Error *e = &g->error;
-    *r = (EncoderRig){.bind.prefix = ""};
+    *r = (EncoderRig){.weights.bind.prefix = ""};
     snprintf(path, sizeof path, "%s/vae", model);
     TRY(vae_kl_open(path, &r->vae, e));
     r->encoder.c = r->vae.c;
-    TRY(weights_open(path, &r->files, e));
-    vae_kl_encode_bind(&r->encoder, &r->bind);
-    TRY(weights_measure(r->files, &r->bind, dtype, NULL, &bytes, &mapped, e));
-    TRY(arena_open(&r->region, &g->device, "weights", bytes ? bytes : 1, e));
-    return weights_bind(r->files, &r->bind, dtype, &r->region, IGNORE, e);
+    TRY(weights_open(path, &r->weights.files, e));
+    vae_kl_encode_bind(&r->encoder, &r->weights.bind);
+    return golden_bind(g, &r->weights, dtype, IGNORE);
 }
 
 static inline void encoder_close(EncoderRig *r) {
-    arena_close(&r->region);
-    bind_free(&r->bind);
-    weights_close(r->files);
+    golden_unbind(&r->weights);
 }
 
 /* The golden picture in [-1, 1]. */

@@ -91,25 +91,23 @@ typedef struct AudioParts { /* bound weights of one dtype */
     AudioPart part;
     VaeLtx2Audio vae;
     VocoderLtx2 vocoder;
-    WeightFiles *files;
-    Bind bind;
-    Arena region;
+    GoldenWeights weights;
 } AudioParts;
 
 static inline Status audio_config(AudioParts *p, const char *folder, Error *e) {
     if (p->part == AUDIO_VAE) {
         TRY(vae_ltx2_audio_open(folder, &p->vae, e));
-        vae_ltx2_audio_bind(&p->vae, &p->bind);
+        vae_ltx2_audio_bind(&p->vae, &p->weights.bind);
         return OK;
     }
     TRY(vocoder_ltx2_open(folder, &p->vocoder, e));
-    vocoder_ltx2_bind(&p->vocoder, &p->bind);
+    vocoder_ltx2_bind(&p->vocoder, &p->weights.bind);
     return OK;
 }
 
 /* The folder's config and drawn weights. Returns the number of tensors. */
 static inline int audio_checkpoint(Golden *g, AudioPart part, const char *folder) {
-    AudioParts p = {.part = part, .bind.prefix = ""};
+    AudioParts p = {.part = part, .weights.bind.prefix = ""};
     Json *all;
     char path[700];
     if (json_read(AUDIO_CONFIGS, &all, &g->error) != OK) mutate_stop(AUDIO_CONFIGS, g->error.text);
@@ -120,26 +118,21 @@ static inline int audio_checkpoint(Golden *g, AudioPart part, const char *folder
     json_free(all);
     if (audio_config(&p, folder, &g->error) != OK) mutate_stop(path, g->error.text);
     snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", folder);
-    int count = audio_write(&p.bind, path);
-    bind_free(&p.bind);
+    int count = audio_write(&p.weights.bind, path);
+    bind_free(&p.weights.bind);
     return count;
 }
 
 static inline Status audio_open(Golden *g, AudioPart part, const char *folder, DType dtype, AudioParts *p) {
-    size_t bytes, mapped;
     Error *e = &g->error;
-    *p = (AudioParts){.part = part, .bind.prefix = ""};
+    *p = (AudioParts){.part = part, .weights.bind.prefix = ""};
     TRY(audio_config(p, folder, e));
-    TRY(weights_open(folder, &p->files, e));
-    TRY(weights_measure(p->files, &p->bind, dtype, NULL, &bytes, &mapped, e));
-    TRY(arena_open(&p->region, &g->device, "weights", bytes ? bytes : 1, e));
-    return weights_bind(p->files, &p->bind, dtype, &p->region, NULL, e);
+    TRY(weights_open(folder, &p->weights.files, e));
+    return golden_bind(g, &p->weights, dtype, NULL);
 }
 
 static inline void audio_close(AudioParts *p) {
-    arena_close(&p->region);
-    bind_free(&p->bind);
-    weights_close(p->files);
+    golden_unbind(&p->weights);
 }
 
 static inline Status audio_golden(Golden *g, AudioPart part) {

@@ -79,41 +79,6 @@ static inline void connectors_write(const char *folder, const char *version) {
 
 /* --- running --- */
 
-/* One model's weights in the rig. */
-typedef struct Ltx2TextRig {
-    WeightFiles *files;
-    Bind bind;
-    Arena region;
-    size_t mark;
-} Ltx2TextRig;
-
-static inline Status rig_open(Ltx2TextRig *r, Golden *g, const char *golden, DType dtype) {
-    char path[1200];
-    *r = (Ltx2TextRig){.bind = {.prefix = ""}, .mark = arena_mark(&g->work)};
-    g->error = (Error){0};
-    snprintf(path, sizeof path, GOLDEN_DIR "/%s_%s.safetensors", golden, dtype == BF16 ? "bf16" : "f32");
-    safetensors_close(&g->file);
-    g->x.dtype = dtype;
-    g->x.tap = &g->tap;
-    g->feed = dtype == BF16;
-    return safetensors_open(path, &g->file, &g->error);
-}
-
-static inline Status rig_bind(Ltx2TextRig *r, Golden *g, const char *const *ignore) {
-    size_t bytes, mapped;
-    TRY(weights_measure(r->files, &r->bind, g->x.dtype, NULL, &bytes, &mapped, &g->error));
-    TRY(arena_open(&r->region, &g->device, "weights", bytes ? bytes : 1, &g->error));
-    return weights_bind(r->files, &r->bind, g->x.dtype, &r->region, ignore, &g->error);
-}
-
-static inline void rig_close(Ltx2TextRig *r, Golden *g) {
-    arena_reset(&g->work, r->mark);
-    arena_close(&r->region);
-    bind_free(&r->bind);
-    weights_close(r->files);
-    g->x.tap = NULL;
-}
-
 static inline Status gemma3_run(Golden *g, const Gemma *m) {
     int32_t ids[GEMMA3_SLOTS];
     int64_t n = golden_find(g, "ids_1").shape[1];
@@ -132,16 +97,21 @@ static inline Status gemma3_run(Golden *g, const Gemma *m) {
 
 /* The encoder in FOLDER against GOLDEN_DIR/gemma3_DTYPE.safetensors; results as golden_part's. */
 static inline Status golden_gemma3(Golden *g, const char *folder, DType dtype) {
-    Ltx2TextRig r;
+    char name[60];
     Gemma m = {0};
-    Status s = rig_open(&r, g, "gemma3", dtype);
+    GoldenWeights w = {.bind.prefix = ""};
+    size_t mark = arena_mark(&g->work);
+    snprintf(name, sizeof name, "gemma3_%s", dtype == BF16 ? "bf16" : "f32");
+    Status s = golden_start(g, name, dtype);
     if (s == OK) s = te_gemma3_open(folder, &m, &g->error);
-    if (s == OK) s = weights_open(folder, &r.files, &g->error);
-    if (s == OK) te_gemma3_bind(&m, r.files, &r.bind);
-    if (s == OK) s = rig_bind(&r, g, TE_GEMMA3_IGNORE);
+    if (s == OK) s = weights_open(folder, &w.files, &g->error);
+    if (s == OK) te_gemma3_bind(&m, w.files, &w.bind);
+    if (s == OK) s = golden_bind(g, &w, dtype, TE_GEMMA3_IGNORE);
     if (s == OK) s = gemma3_run(g, &m);
-    rig_close(&r, g);
+    arena_reset(&g->work, mark);
+    golden_unbind(&w);
     te_gemma_close(&m);
+    golden_stop(g);
     return s;
 }
 
@@ -177,16 +147,21 @@ static inline Status connectors_run(Golden *g, const Ltx2Connectors *m) {
 
 /* The connectors in FOLDER against GOLDEN_DIR/GOLDEN_DTYPE.safetensors (ltx2text_20, ltx2text_23). */
 static inline Status golden_connectors(Golden *g, const char *folder, const char *golden, DType dtype) {
-    Ltx2TextRig r;
+    char name[60];
     Ltx2Connectors m = {0};
-    Status s = rig_open(&r, g, golden, dtype);
+    GoldenWeights w = {.bind.prefix = ""};
+    size_t mark = arena_mark(&g->work);
+    snprintf(name, sizeof name, "%s_%s", golden, dtype == BF16 ? "bf16" : "f32");
+    Status s = golden_start(g, name, dtype);
     if (s == OK) s = ltx2_connectors_open(folder, &m, &g->error);
-    if (s == OK) s = weights_open(folder, &r.files, &g->error);
-    if (s == OK) ltx2_connectors_bind(&m, &r.bind);
-    if (s == OK) s = rig_bind(&r, g, NULL);
+    if (s == OK) s = weights_open(folder, &w.files, &g->error);
+    if (s == OK) ltx2_connectors_bind(&m, &w.bind);
+    if (s == OK) s = golden_bind(g, &w, dtype, NULL);
     if (s == OK) s = connectors_run(g, &m);
-    rig_close(&r, g);
+    arena_reset(&g->work, mark);
+    golden_unbind(&w);
     ltx2_connectors_close(&m);
+    golden_stop(g);
     return s;
 }
 

@@ -35,39 +35,32 @@ typedef struct Ltx2Parts { /* bound weights of one dtype */
     VaeLtx2 decoder;
     VaeLtx2Encoder encoder;
     VaeLtx2Upsampler upsampler;
-    WeightFiles *files;
-    Bind bind;
-    Arena region;
+    GoldenWeights weights;
 } Ltx2Parts;
 
 static inline Status ltx2_names(const char *folder, bool upsampler, Ltx2Parts *p, Error *e) {
-    *p = (Ltx2Parts){.bind.prefix = ""};
+    *p = (Ltx2Parts){.weights.bind.prefix = ""};
     if (upsampler) {
         TRY(vae_ltx2_upsample_open(folder, &p->upsampler, e));
-        vae_ltx2_upsample_bind(&p->upsampler, &p->bind);
+        vae_ltx2_upsample_bind(&p->upsampler, &p->weights.bind);
         return OK;
     }
     TRY(vae_ltx2_open(folder, &p->decoder, e));
     p->encoder.c = p->decoder.c;
-    vae_ltx2_bind(&p->decoder, &p->bind);
-    vae_ltx2_encode_bind(&p->encoder, &p->bind);
+    vae_ltx2_bind(&p->decoder, &p->weights.bind);
+    vae_ltx2_encode_bind(&p->encoder, &p->weights.bind);
     return OK;
 }
 
 static inline Status ltx2_open(Golden *g, const char *folder, bool upsampler, DType dtype, Ltx2Parts *p) {
-    size_t bytes, mapped;
     Error *e = &g->error;
     TRY(ltx2_names(folder, upsampler, p, e));
-    TRY(weights_open(folder, &p->files, e));
-    TRY(weights_measure(p->files, &p->bind, dtype, NULL, &bytes, &mapped, e));
-    TRY(arena_open(&p->region, &g->device, "weights", bytes ? bytes : 1, e));
-    return weights_bind(p->files, &p->bind, dtype, &p->region, NULL, e);
+    TRY(weights_open(folder, &p->weights.files, e));
+    return golden_bind(g, &p->weights, dtype, NULL);
 }
 
 static inline void ltx2_close(Ltx2Parts *p) {
-    arena_close(&p->region);
-    bind_free(&p->bind);
-    weights_close(p->files);
+    golden_unbind(&p->weights);
 }
 
 /* folder: made when it is not there. config: "20", "23", "other" or "upsampler"; plain: the upsampler with 2.3's names. */
@@ -79,8 +72,8 @@ static inline void ltx2_checkpoint(const char *folder, const char *config, bool 
     draw_config(folder, from);
     if (plain) mutate_json(folder, "config.json", "use_rational_resampler", "false");
     if (ltx2_names(folder, !strcmp(config, "upsampler"), &p, &e) != OK) mutate_stop(folder, e.text);
-    draw_weights(folder, LTX2_FILE, &p.bind, LTX2_SEED, ltx2_rule);
-    bind_free(&p.bind);
+    draw_weights(folder, LTX2_FILE, &p.weights.bind, LTX2_SEED, ltx2_rule);
+    bind_free(&p.weights.bind);
 }
 
 /* --- stages --- */

@@ -85,34 +85,22 @@ static inline Status sana_run_bound(Golden *g, SanaVideoDit *m, const SanaRun *r
 
 /* The transformer in FOLDER against GOLDEN_DIR/sdit_DTYPE.safetensors; results as golden_part's. */
 static inline Status golden_sana(Golden *g, const char *folder, DType dtype, const SanaRun *run) {
-    char path[1200];
+    char name[60];
     Error *e = &g->error;
-    size_t bytes, mapped;
     SanaVideoDit m = {0};
-    WeightFiles *files = NULL;
-    Bind bind = {.prefix = ""};
-    Arena region = {0};
-    *e = (Error){0};
-    snprintf(path, sizeof path, GOLDEN_DIR "/sdit_%s.safetensors", dtype == BF16 ? "bf16" : "f32");
-    safetensors_close(&g->file);
-    TRY(safetensors_open(path, &g->file, e));
-    g->x.dtype = dtype;
-    g->x.tap = &g->tap;
-    g->feed = dtype == BF16;
+    GoldenWeights w = {.bind.prefix = ""};
+    snprintf(name, sizeof name, "sdit_%s", dtype == BF16 ? "bf16" : "f32");
+    TRY(golden_start(g, name, dtype));
     Status s = dit_sana_video_open(folder, &m, e);
-    if (s == OK) s = weights_open(folder, &files, e);
-    if (s == OK) dit_sana_video_bind(&m, &bind);
-    if (s == OK) s = weights_measure(files, &bind, dtype, NULL, &bytes, &mapped, e);
-    if (s == OK) s = arena_open(&region, &g->device, "weights", bytes ? bytes : 1, e);
-    if (s == OK) s = weights_bind(files, &bind, dtype, &region, NULL, e);
+    if (s == OK) s = weights_open(folder, &w.files, e);
+    if (s == OK) dit_sana_video_bind(&m, &w.bind);
+    if (s == OK) s = golden_bind(g, &w, dtype, NULL);
     size_t mark = arena_mark(&g->work);
     if (s == OK) s = sana_run_bound(g, &m, run);
     arena_reset(&g->work, mark);
-    arena_close(&region);
-    bind_free(&bind);
-    weights_close(files);
+    golden_unbind(&w);
     dit_sana_video_close(&m);
-    g->x.tap = NULL;
+    golden_stop(g);
     return s;
 }
 

@@ -96,29 +96,22 @@ static inline int wan_write(const Bind *b, const char *path) {
 typedef struct WanParts { /* bound weights of one dtype */
     VaeWan decoder;
     VaeWanEncoder encoder;
-    WeightFiles *files;
-    Bind bind;
-    Arena region;
+    GoldenWeights weights;
 } WanParts;
 
 static inline Status wan_open(Golden *g, const char *folder, DType dtype, WanParts *p) {
-    size_t bytes, mapped;
     Error *e = &g->error;
-    *p = (WanParts){.bind.prefix = ""};
+    *p = (WanParts){.weights.bind.prefix = ""};
     TRY(vae_wan_open(folder, &p->decoder, e));
     p->encoder.c = p->decoder.c;
-    TRY(weights_open(folder, &p->files, e));
-    vae_wan_bind(&p->decoder, &p->bind);
-    vae_wan_encode_bind(&p->encoder, &p->bind);
-    TRY(weights_measure(p->files, &p->bind, dtype, NULL, &bytes, &mapped, e));
-    TRY(arena_open(&p->region, &g->device, "weights", bytes ? bytes : 1, e));
-    return weights_bind(p->files, &p->bind, dtype, &p->region, NULL, e);
+    TRY(weights_open(folder, &p->weights.files, e));
+    vae_wan_bind(&p->decoder, &p->weights.bind);
+    vae_wan_encode_bind(&p->encoder, &p->weights.bind);
+    return golden_bind(g, &p->weights, dtype, NULL);
 }
 
 static inline void wan_close(WanParts *p) {
-    arena_close(&p->region);
-    bind_free(&p->bind);
-    weights_close(p->files);
+    golden_unbind(&p->weights);
 }
 
 /* The folder's config and drawn weights. Returns the number of tensors. */

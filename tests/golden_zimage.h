@@ -13,9 +13,7 @@
 typedef struct ZimageRig {
     Qwen3 te;
     ZimageDit dit;
-    WeightFiles *files;
-    Bind bind;
-    Arena region;
+    GoldenWeights weights;
 } ZimageRig;
 
 static inline Status zimage_run_te(Golden *g, ZimageRig *r) {
@@ -46,13 +44,9 @@ static inline Status zimage_run_dit(Golden *g, ZimageRig *r) {
 
 static inline Status zimage_bound(Golden *g, ZimageRig *r, bool te, DType dtype) {
     static const char *const IGNORE[] = {"model.layers.3.", "model.norm.", NULL};
-    size_t bytes, mapped;
-    Error *e = &g->error;
-    if (te) te_qwen3_bind(&r->te, r->files, &r->bind);
-    else dit_zimage_bind(&r->dit, r->files, &r->bind);
-    TRY(weights_measure(r->files, &r->bind, dtype, NULL, &bytes, &mapped, e));
-    TRY(arena_open(&r->region, &g->device, "weights", bytes ? bytes : 1, e));
-    TRY(weights_bind(r->files, &r->bind, dtype, &r->region, te ? IGNORE : NULL, e));
+    if (te) te_qwen3_bind(&r->te, r->weights.files, &r->weights.bind);
+    else dit_zimage_bind(&r->dit, r->weights.files, &r->weights.bind);
+    TRY(golden_bind(g, &r->weights, dtype, te ? IGNORE : NULL));
     size_t mark = arena_mark(&g->work);
     Status s = te ? zimage_run_te(g, r) : zimage_run_dit(g, r);
     arena_reset(&g->work, mark);
@@ -63,24 +57,16 @@ static inline Status zimage_bound(Golden *g, ZimageRig *r, bool te, DType dtype)
 static inline Status golden_zimage(Golden *g, const char *model, bool te, DType dtype, const char *name) {
     char path[1200];
     Error *e = &g->error;
-    *e = (Error){0};
-    snprintf(path, sizeof path, GOLDEN_DIR "/%s.safetensors", name);
-    safetensors_close(&g->file);
-    TRY(safetensors_open(path, &g->file, e));
-    ZimageRig r = {.bind.prefix = ""};
-    g->x.dtype = dtype;
-    g->x.tap = &g->tap;
-    g->feed = dtype == BF16;
+    TRY(golden_start(g, name, dtype));
+    ZimageRig r = {.weights.bind.prefix = ""};
     snprintf(path, sizeof path, "%s/%s", model, te ? "text_encoder" : "transformer");
     Status s = te ? te_qwen3_open(path, &r.te, e) : dit_zimage_open(path, &r.dit, e);
-    if (s == OK) s = weights_open(path, &r.files, e);
+    if (s == OK) s = weights_open(path, &r.weights.files, e);
     if (s == OK) s = zimage_bound(g, &r, te, dtype);
-    arena_close(&r.region);
-    bind_free(&r.bind);
-    weights_close(r.files);
+    golden_unbind(&r.weights);
     te_qwen3_close(&r.te);
     dit_zimage_close(&r.dit);
-    g->x.tap = NULL;
+    golden_stop(g);
     return s;
 }
 

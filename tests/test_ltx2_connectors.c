@@ -15,14 +15,16 @@ static Status measure(Bench *b, const char *folder, bool bf16) {
 
 /* --- one text alone --- */
 
-static Status alone(Bench *b, Ltx2TextRig *r, Ltx2Connectors *m) {
+static Status alone(Bench *b, GoldenWeights *w, Ltx2Connectors *m) {
     Golden *g = &b->g;
     Gemma3States s[CONNECTORS_TEXTS];
-    TRY(rig_open(r, g, b->name, F32));
+    char name[60];
+    snprintf(name, sizeof name, "%s_f32", b->name);
+    TRY(golden_start(g, name, F32));
     TRY(ltx2_connectors_open(b->model, m, &g->error));
-    TRY(weights_open(b->model, &r->files, &g->error));
-    ltx2_connectors_bind(m, &r->bind);
-    TRY(rig_bind(r, g, NULL));
+    TRY(weights_open(b->model, &w->files, &g->error));
+    ltx2_connectors_bind(m, &w->bind);
+    TRY(golden_bind(g, w, F32, NULL));
     g->x.tap = NULL;
     for (int i = 0; i < CONNECTORS_TEXTS; i++) {
         size_t mark = arena_mark(&g->work);
@@ -40,11 +42,14 @@ static Status alone(Bench *b, Ltx2TextRig *r, Ltx2Connectors *m) {
 }
 
 static void texts_alone(Bench *b) {
-    Ltx2TextRig r = {0};
+    GoldenWeights w = {.bind.prefix = ""};
     Ltx2Connectors m = {0};
+    size_t mark = arena_mark(&b->g.work);
     b->g.stages = 0, b->g.worst = 0;
-    expect_at(alone(b, &r, &m) == OK, "one text alone", b->g.error.text, 0);
-    rig_close(&r, &b->g);
+    expect_at(alone(b, &w, &m) == OK, "one text alone", b->g.error.text, 0);
+    arena_reset(&b->g.work, mark);
+    golden_unbind(&w);
+    golden_stop(&b->g);
     expect(ltx2_connectors_width(&m, LTX2_CONNECTOR_AUDIO) == m.one[1].heads * m.one[1].head);
     expect(ltx2_connectors_registers(&m) == 8);
     ltx2_connectors_close(&m);

@@ -43,11 +43,14 @@ static void published(const char *config, int tensors, int64_t encoder, int64_t 
     int64_t values[2] = {0};
     write_config(config);
     expect_ok(ltx2_names(folder, false, &p, &e), &e);
-    for (int i = 0; i < p.bind.count; i++) values[!strncmp(p.bind.rows[i].name, "encoder.", 8)] += draw_count(&p.bind.rows[i]);
-    expect(p.bind.count == tensors && values[1] == encoder && values[0] == decoder);
+    for (int i = 0; i < p.weights.bind.count; i++) {
+        const BindRow *r = &p.weights.bind.rows[i];
+        values[!strncmp(r->name, "encoder.", 8)] += draw_count(r);
+    }
+    expect(p.weights.bind.count == tensors && values[1] == encoder && values[0] == decoder);
     expect(vae_ltx2_scale(&p.decoder.c) == 32 && vae_ltx2_frames_each(&p.decoder.c) == 8);
     expect(vae_ltx2_frames(&p.decoder.c, 16) == 121);
-    bind_free(&p.bind);
+    bind_free(&p.weights.bind);
 }
 
 static void published_upsampler(const char *config, int tensors, int64_t size) {
@@ -56,9 +59,9 @@ static void published_upsampler(const char *config, int tensors, int64_t size) {
     int64_t values = 0;
     write_config(config);
     expect_ok(ltx2_names(folder, true, &p, &e), &e);
-    for (int i = 0; i < p.bind.count; i++) values += draw_count(&p.bind.rows[i]);
-    expect(p.bind.count == tensors && values == size);
-    bind_free(&p.bind);
+    for (int i = 0; i < p.weights.bind.count; i++) values += draw_count(&p.weights.bind.rows[i]);
+    expect(p.weights.bind.count == tensors && values == size);
+    bind_free(&p.weights.bind);
 }
 
 /* --- refusals --- */

@@ -140,10 +140,7 @@ static void encoded(void) {
     char folder[500], model[600];
     int32_t ids[COUNT], mask[COUNT];
     Gemma te = {0};
-    WeightFiles *files = NULL;
-    Bind bind = {.prefix = ""};
-    Arena region = {0};
-    size_t bytes, mapped;
+    GoldenWeights w = {.bind.prefix = ""};
     Golden g;
     if (golden_open(&g) != OK) abort();
     Error *e = &g.error;
@@ -151,11 +148,9 @@ static void encoded(void) {
     snprintf(model, sizeof model, "%s/text_encoder", folder);
     gemma2_write(model);
     expect_ok(te_gemma2_open(model, &te, e), e);
-    expect_ok(weights_open(model, &files, e), e);
-    te_gemma2_bind(&te, files, &bind);
-    expect_ok(weights_measure(files, &bind, F32, NULL, &bytes, &mapped, e), e);
-    expect_ok(arena_open(&region, &g.device, "weights", bytes ? bytes : 1, e), e);
-    expect_ok(weights_bind(files, &bind, F32, &region, NULL, e), e);
+    expect_ok(weights_open(model, &w.files, e), e);
+    te_gemma2_bind(&te, w.files, &w.bind);
+    expect_ok(golden_bind(&g, &w, F32, NULL), e);
     for (int i = 0; i < COUNT; i++) ids[i] = i < USED ? 5 + 11 * i : 0, mask[i] = i < USED;
     TokenRow row = {.encoder = "1", .ids = ids, .mask = mask, .count = COUNT, .used = USED, .lost_byte = -1};
     Tensor all_ids = exec_new_as(&g.x, I32, USED), all = exec_new(&g.x, USED, te.c.hidden);
@@ -184,9 +179,7 @@ static void encoded(void) {
     g.ops.row_bits = false;
     expect_ok(sana_text_encode(&te, &g.x, &row, LENGTH, one), e);
     for (int64_t i = 0; i < te.c.hidden; i++) expect(fabs(golden_at(one.data, F32, i) - golden_at(all.data, F32, i)) < 1e-5);
-    arena_close(&region);
-    bind_free(&bind);
-    weights_close(files);
+    golden_unbind(&w);
     te_gemma_close(&te);
     golden_close(&g);
     expect_cleanup(folder);
