@@ -3,7 +3,8 @@
 #
 #   scripts/check_gpu.sh OUT [BIN]     BIN: folder with ditto and tests/checkop (default build/portable)
 #
-# ONLY=checkop, bench, torch or parity runs one of them; MODELS="flux zimage sana ltx2" says whose parity. WIDE=1 adds a run at the
+# ONLY=checkop, bench, torch or parity runs one of them; MODELS="flux zimage sana ltx2" says whose parity, CASES="NAME ..." which of
+# its runs. TRACE=1 says of each at which op it parts from PyTorch (scripts/optrace.py; without fused ops, slow). WIDE=1 adds a run at the
 # models' own widths with random weights, FULL=1 one at full size (FLUX.1-dev: 33 GB on disk, 60 GB of memory, streamed
 # through less device memory too; Z-Image-Turbo: 33 GB on disk, ZDISK=bf16: 21; SANA-Video: 14). Each is deleted before the next
 # is written.
@@ -39,12 +40,15 @@ fi
 
 parity() { # name model dtype width height steps text prompt [option...]: options that both programs take
     local d=$work/$1 m=$2 p=$8
-    local -a same=(--device cuda --dtype "$3" --steps "$6" --max-sequence-length "$7" --seed 5 -W "$4" -H "$5" "${@:9}")
+    case " ${CASES:-$1} " in *" $1 "*) ;; *) return ;; esac
+    local -a same=(--device cuda --dtype "$3" --steps "$6" --max-sequence-length "$7" --seed 5 -W "$4" -H "$5" "${@:9}") traced=()
     mkdir -p "$d"
+    if [ -n "${TRACE:-}" ]; then same+=(--trace) traced=(--families none); fi
     echo "== $1: $m $3 $4x$5, $6 steps, $7 text tokens ${*:9}"
-    python3 scripts/dump_reference.py "$m" "$d/ref" -p "$p" "${same[@]}" >"$d/ref.log" 2>&1 || { tail -3 "$d/ref.log"; return; }
-    "$bin/ditto" generate -m "$m" -p "$p" "${same[@]}" -o "$d/ours.$kind" -y -v --dump "$d/ours" || return
+    python3 scripts/dump_reference.py "$m" "$d/ref" -p "$p" "${same[@]}" ${TRACE:+"$d/ref.tsv"} >"$d/ref.log" 2>&1 || { tail -3 "$d/ref.log"; return; }
+    "$bin/ditto" generate -m "$m" -p "$p" "${same[@]}" ${TRACE:+"$d/ours.tsv"} "${traced[@]}" -o "$d/ours.$kind" -y -v --dump "$d/ours" || return
     "$bin/ditto" ab "$d/ref" "$d/ours"
+    [ -z "${TRACE:-}" ] || python3 scripts/optrace.py "$d/ours.tsv" "$d/ref.tsv"
 }
 models=${MODELS:-flux zimage sana ltx2} kind=png
 wants() { case " $models " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }

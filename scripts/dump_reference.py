@@ -16,6 +16,7 @@ The pipeline is found by model_index.json. On a GPU PyTorch runs as it is; on a 
 Easy to get wrong: what is not given is diffusers' default, not the model card's advice, but for Z-Image what ditto takes.
 """
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -26,6 +27,7 @@ import reference_flux
 import reference_ltx2
 import reference_sana
 import reference_zimage
+from optrace import Trace
 from reference import DTYPES, save
 from refprofile import rounding, versions
 
@@ -71,6 +73,7 @@ def arguments():
     p.add_argument("--stg-blocks", help="LTX-2: numbers with commas between")
     p.add_argument("--upscale", type=int, choices=[2], help="LTX-2: in two rounds")
     p.add_argument("--image-crf", type=int, help="LTX-2")
+    p.add_argument("--trace", help="file: what every function of PyTorch's made (optrace.py; slow)")
     p.add_argument("--dtype", choices=DTYPES, default="bf16")
     p.add_argument("--device", default="cpu")
     return p.parse_args()
@@ -108,7 +111,7 @@ def read_prompts(path):
 
 def dump(model, pipe, a, out, meta):
     os.makedirs(out, exist_ok=True)
-    with rounding(DTYPES[a.dtype], a.device):
+    with rounding(DTYPES[a.dtype], a.device), Trace(a.trace) if a.trace else contextlib.nullcontext():
         stages = model.run(pipe, a)
     for name, tensor in stages.items():
         save(os.path.join(out, name + ".safetensors"), {name: tensor}, meta)
@@ -120,7 +123,8 @@ def main():
     a = arguments()
     torch.set_num_threads(min(2, torch.get_num_threads()))
     os.makedirs(a.out, exist_ok=True)
-    model, meta = model_of(a.model), versions(a.device)
+    model = model_of(a.model)
+    meta = {**versions(a.device), **getattr(model, "VERSIONS", {})}
     if a.golden:
         model.golden(a.model, a.out, a.device, meta)
         return

@@ -44,7 +44,7 @@ typedef struct Cli {
     int arg_count;
 
     /* generate; tokens takes model and prompt too */
-    const char *model, *prompt, *negative_prompt, *output, *dump, *report, *image;
+    const char *model, *prompt, *negative_prompt, *output, *dump, *report, *trace, *image;
     const char *text_encoder;                      /* NULL: the folder that the model file lies in */
     int width, height, steps, max_sequence_length; /* 0: the model's default */
     int count;                                     /* 1 .. 100000 */

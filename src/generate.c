@@ -9,6 +9,7 @@
 #include "meta.h"
 #include "names.h"
 #include "optimes.h"
+#include "optrace.h"
 #include "output.h"
 #include "profile.h"
 #include "progress.h"
@@ -33,6 +34,7 @@ typedef struct Run {
     int picture;         /* the one in hand, from 1 */
     ReportPicture *done; /* [names.count], for --report */
     OpTimes *ops;        /* --profile; NULL without */
+    OpTrace *trace;      /* --trace; NULL without */
     double start, opened; /* monotonic seconds */
     const volatile int *interrupted;
 } Run;
@@ -133,11 +135,16 @@ static Status make_names(Run *r, Error *e) {
     return OK;
 }
 
-Status generate_check_report(const Cli *cli, Error *e) {
-    if (cli->report && file_is_dir(cli->report)) return fail(e, ERR_IO, "--report: %s is a folder", cli->report);
-    if (cli->report && !cli->overwrite && file_exists(cli->report))
-        return fail(e, ERR_USAGE, "--report: %s exists; give -y to overwrite", cli->report);
+static Status check_file(const char *option, const char *path, bool overwrite, Error *e) {
+    if (path && file_is_dir(path)) return fail(e, ERR_IO, "%s: %s is a folder", option, path);
+    if (path && !overwrite && file_exists(path))
+        return fail(e, ERR_USAGE, "%s: %s exists; give -y to overwrite", option, path);
     return OK;
+}
+
+Status generate_check_report(const Cli *cli, Error *e) {
+    TRY(check_file("--trace", cli->trace, cli->overwrite, e));
+    return check_file("--report", cli->report, cli->overwrite, e);
 }
 
 Status generate_check_job(const Job *job, bool overwrite, Error *e) {
@@ -223,6 +230,7 @@ static void put_failure(Run *r, const Error *why) {
 static void on_step(void *user, const char *phase, int done, int total) {
     Run *r = user;
     if (r->ops) optimes_phase(r->ops, phase);
+    if (r->trace) optrace_phase(r->trace, phase);
     if (r->cli->json) {
         cJSON *o = event(r, "progress");
         progress_event(o, phase, done, total, progress_seconds(&r->clock, phase));
@@ -358,6 +366,7 @@ static Status run(Run *r, Error *e) {
         TRY(optimes_collect(r->ops, e));
         optimes_print(r->ops, r->names.count, r->err);
     }
+    if (r->trace) TRY(optrace_write(r->trace, cli->trace, cli->overwrite, e));
     if (cli->explain) TRY(report_explain(r->pipeline, r->err, e));
     return cli->report ? write_report(r, e) : OK;
 }
@@ -370,21 +379,24 @@ Status generate_run(const Cli *cli, const char *folder, FILE *out, FILE *err, bo
                             .verbose = cli->verbosity > 0,
                             .label = ""};
     if (cli->profile && cli->dry_run) return fail(e, ERR_USAGE, "--profile times what runs; --dry-run runs nothing");
+    if (cli->trace && (cli->profile || cli->dry_run))
+        return fail(e, ERR_USAGE, "--trace: does not go with --%s", cli->profile ? "profile" : "dry-run");
     if (!cli->seed_given) TRY(rng_random_seed(&r.job.seed, e));
     if (cli->json && cli->output && cli_utf8_fault(cli->output) >= 0)
         return fail(e, ERR_USAGE,
                     "--json: the name given to --output is not valid UTF-8, which JSON requires");
-    if (cli->profile) TRY(optimes_open(&r.ops, e));
     PipelineOptions options = generate_pipeline(cli);
     options.model = folder;
-    options.timer = r.ops ? optimes_timer(r.ops) : NULL;
     options.interrupted = interrupted;
-    Status status = pipeline_open(&options, &r.pipeline, e);
+    Status status = cli->profile ? optimes_open(&r.ops, e) : cli->trace ? optrace_open(&r.trace, e) : OK;
+    if (status == OK) options.timer = r.ops ? optimes_timer(r.ops) : r.trace ? optrace_timer(r.trace) : NULL;
+    if (status == OK) status = pipeline_open(&options, &r.pipeline, e);
     r.opened = clock_now();
     if (status == OK) status = run(&r, e);
     free(r.done);
     names_free(&r.names);
     if (r.pipeline) pipeline_close(r.pipeline);
     optimes_close(r.ops);
+    optrace_close(r.trace);
     return status;
 }

@@ -150,6 +150,8 @@ static const Option OPTIONS[] = {
     {"explain", 0, KIND_SWITCH, RUN, NULL, "say how it was computed: libraries, residency, memory, who ran each operation",
      AT(explain), 0, 0, NULL},
     {"report", 0, KIND_TEXT, RUN, "FILE", "write all of that, and the seconds of each phase, as JSON", AT(report), 0, 0, NULL},
+    {"trace", 0, KIND_TEXT, GEN, "FILE",
+     "write a line for every tensor that an operation wrote: shape and a\nhash of its bits (slow)", AT(trace), 0, 0, NULL},
     {"no-metadata", 0, KIND_SWITCH, GEN | DEC, NULL, "leave prompt, seed and parameters out of the file",
      AT(no_metadata), 0, 0, NULL},
     {"overwrite", 'y', KIND_SWITCH, RUN | DEC | CMP | SLF | NOI | ABT, NULL, "replace existing files", AT(overwrite), 0, 0,

@@ -40,8 +40,28 @@ is $? "two pictures in it"
 refused 2 "--report: r.json exists; give -y" "existing report" ditto -p "a cat" -o b.png --report r.json
 refused 6 "--report: $here is a folder" "a folder as report" ditto -p "a cat" -o b.png --report "$here"
 refused 2 "not with --dry-run" "--report with --dry-run" ditto -p "a cat" -o b.png --report s.json --dry-run
+
 [ "$(left)" -eq 3 ]
 is $? "nothing else is written"
+
+# --- trace ---
+works "--trace" ditto -p "a cat" -o t.png --seed 4 --trace t.tsv
+works "--trace again" ditto -p "a cat" -o t.png -y --seed 4 --trace u.tsv
+works "--trace of another seed" ditto -p "a cat" -o t.png -y --seed 5 --trace v.tsv
+works "--trace without fused ops" ditto -p "a cat" -o t.png -y --seed 4 --families none --trace w.tsv
+same t.tsv u.tsv
+is $? "traces of one job are equal"
+differs=$(diff t.tsv v.tsv | sed -n 's/^< //p' | sed -n 1p | cut -f 2)
+[ "$differs" = pack ]
+is $? "of another seed the text is equal, the noise is not"
+[ "$(sed -n '$p' t.tsv | cut -f 7)" = "$(sed -n '$p' w.tsv | cut -f 7)" ] && ! same t.tsv w.tsv
+is $? "without fused ops other lines end in the same pixels"
+awk -F '\t' 'NF != 8 || length($7) != 16 { bad = 1 } $6 ~ /^77x/ && length($8) == 77 * 12 { rows = 1 } END { exit bad || !rows }' t.tsv
+is $? "eight columns, rows of up to 2,048 with hashes of their own"
+refused 2 "--trace: t.tsv exists; give -y" "existing trace" ditto -p "a cat" -o b.png --trace t.tsv
+refused 2 "--trace: does not go with --profile" "--trace with --profile" ditto -p "a cat" -o b.png --trace x.tsv --profile
+refused 6 "--trace: $here is a folder" "a folder as trace" ditto -p "a cat" -o b.png --trace "$here"
+clean
 works "--explain" ditto -p "a cat" -o b.png --explain
 grep -q '^bits  *not proven (cpu)$' .err && grep -q '^  transformer  *attention  *cpu ' .err && [ "$(cat .out)" = b.png ]
 is $? "--explain goes to standard error"
