@@ -2,8 +2,8 @@
  *
  * Reduction orders are PyTorch 2.11's, so that the bits are: 128 threads a row, thread t takes the 4-element vectors
  * t, t + 128, ..., warps merge by shuffle-down, then warps 2 and 3 into 0 and 1, then 1 into 0 (LayerNorm,
- * torch.nn.RMSNorm); the mean chain of T5's norm has one warp a row and four accumulators from 16 rows on, and a
- * row-count dependent order below.
+ * torch.nn.RMSNorm); the mean chain of T5's norm has one warp a row and four accumulators from 16 rows on, a row-count
+ * dependent order below, and reads no vectors in rows below 128 elements.
  * Easy to get wrong: Welford merges are not symmetric; var is a true division; rsqrtf, not 1/sqrtf. */
 #include "kernels/cuda_rows.cuh"
 #include "kernels/registry.h"
@@ -13,6 +13,7 @@ using rows::r;
 namespace {
 
 constexpr int WARPS = 4, THREADS = 32 * WARPS, VEC = 4;
+constexpr int NARROW = 128; /* of the mean chain */
 constexpr unsigned ALL = 0xffffffffu;
 
 /* --- rows of 4-element vectors --- */
@@ -176,9 +177,10 @@ __global__ void __launch_bounds__(THREADS)
 
 /* x.float().pow(2).mean(-1) of PyTorch, then rsqrt, then RMS_TWICE's two rounded products or RMS_PLUS_ONE's one. blockDim
  * (W, H): W threads a row, H rows a block. W = 32 from 16 rows on; below that up to 512, halved through shared memory down to
- * a warp. */
+ * a warp. Rows below NARROW elements are not read as vectors: thread t of `stride` takes elements t, t + stride, ..., in turn
+ * into the four accumulators. */
 template <typename T>
-__global__ void k_rms_mean(rows::View y, rows::View x, const T *weight, rows::Walk w, Row row, float eps, int form) {
+__global__ void k_rms_mean(rows::View y, rows::View x, const T *weight, rows::Walk w, Row row, float eps, int form, int stride) {
     extern __shared__ float shared[];
     int64_t i = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
     bool live = i < w.rows;
@@ -187,10 +189,19 @@ __global__ void k_rms_mean(rows::View y, rows::View x, const T *weight, rows::Wa
     int width = blockDim.x, lane = threadIdx.x;
     int64_t vectors = (row.d + VEC - 1) / VEC;
     float a[VEC] = {};
-    for (int64_t v = lane; live && v < vectors; v += width) {
-        float e[VEC];
-        int n = read<T>(e, in, v, row);
-        for (int k = 0; k < n; k++) a[k] = a[k] + e[k] * e[k];
+    if (row.d < NARROW) {
+        for (int i = lane, k = 0; live && lane < stride && i < row.d; i += stride, k = (k + 1) % VEC) {
+            float e = rows::widen<T>(in[i]);
+#pragma unroll
+            for (int j = 0; j < VEC; j++)
+                if (j == k) a[j] = a[j] + e * e;
+        }
+    } else {
+        for (int64_t v = lane; live && v < vectors; v += width) {
+            float e[VEC];
+            int n = read<T>(e, in, v, row);
+            for (int k = 0; k < n; k++) a[k] = a[k] + e[k] * e[k];
+        }
     }
     float sum = ((a[0] + a[1]) + a[2]) + a[3];
     float *mine = shared + threadIdx.y * width;
@@ -356,16 +367,14 @@ template <typename T> void rmsnorm_typed(Exec *x, const RmsNorm *a) {
         k_rms_once<T><<<(unsigned)w.rows, THREADS, 0, x->cuda->stream>>>(y, in, weight, w, row, a->eps);
         return;
     }
-    int64_t width = 32, height = 4;
-    if (w.rows < 16) { /* PyTorch's block shape for few rows */
-        int64_t p = power_below(w.cols / VEC > 0 ? w.cols / VEC : 1, 512), fill = 512 / (p < 32 ? p : 32);
-        height = power_below(w.rows, 512) < fill ? power_below(w.rows, 512) : fill;
-        width = p < 512 / height ? p : 512 / height;
-        if (width < 32) width = 32; /* lanes beyond the vectors add zeros */
-    }
+    /* PyTorch's block shape; fewer than a warp: lanes beyond add zeros */
+    int64_t p = power_below(w.cols < NARROW ? w.cols : w.cols / VEC, 512), fill = 512 / (p < 32 ? p : 32);
+    int64_t height = power_below(w.rows, 512) < fill ? power_below(w.rows, 512) : fill;
+    int64_t stride = p < 512 / height ? p : 512 / height, width = stride < 32 ? 32 : stride;
+    if (width == 32) height = 4; /* any will do */
     dim3 grid((unsigned)((w.rows + height - 1) / height)), block((unsigned)width, (unsigned)height);
     size_t shared = (size_t)(width * height) * sizeof(float);
-    k_rms_mean<T><<<grid, block, shared, x->cuda->stream>>>(y, in, weight, w, row, a->eps, a->form);
+    k_rms_mean<T><<<grid, block, shared, x->cuda->stream>>>(y, in, weight, w, row, a->eps, a->form, (int)stride);
 }
 
 Status rmsnorm_cuda(Exec *x, const void *args) {

@@ -3,8 +3,8 @@
  *
  * A warp takes a row, 4 elements a lane and access, which is the order that the mean chain sums in (cuda_four.cuh). The row
  * waits in shared memory between its passes; every lane reads only what it put there.
- * Easy to get wrong: below 16 rows PyTorch sums in another order, so few rows are refused; outputs may be inputs, element
- * for element. */
+ * Easy to get wrong: below 16 rows, and in rows below 128 elements, PyTorch sums in another order, so those are refused;
+ * outputs may be inputs, element for element. */
 #include "kernels/cuda_four.cuh"
 #include "kernels/registry.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 using namespace four;
 
-constexpr int THREADS = 128, WARPS = THREADS / 32, LEAST_ROWS = 16;
+constexpr int THREADS = 128, WARPS = THREADS / 32, LEAST_ROWS = 16, LEAST_COLS = 128;
 constexpr int BATCH = 6;        /* loads of a lane under way at once */
 constexpr int MOST_COLS = 4096; /* WARPS rows and the gate fit 48 KiB */
 
@@ -117,8 +117,8 @@ bool fits(const char *name, const Tensor &t, const Tensor &like, char *why, size
 bool fits_shape(const Tensor &y, const Tensor &w, char *why, size_t size) {
     int64_t cols = y.rank ? y.shape[y.rank - 1] : 0;
     if (!w.rank) REFUSE("no weight");
-    if (cols < VEC || cols % VEC || cols > MOST_COLS)
-        REFUSE("rows of %lld, expected a multiple of %d up to %d", (long long)cols, VEC, MOST_COLS);
+    if (cols < LEAST_COLS || cols % VEC || cols > MOST_COLS)
+        REFUSE("rows of %lld, expected a multiple of %d from %d to %d", (long long)cols, VEC, LEAST_COLS, MOST_COLS);
     if (rows_of(y) < LEAST_ROWS) REFUSE("%lld rows, expected at least %d", (long long)rows_of(y), LEAST_ROWS);
     return true;
 }
