@@ -157,14 +157,16 @@ def bucket(n, buckets, most, device):
 
 
 def picture(x):
-    return x.permute(2, 0, 1)[None]                          # [Y,X,C] seen as NCHW in channels-last order
+    """[Y,X,C] or, a batch of them, [N,Y,X,C] seen as NCHW in channels-last order."""
+    return (x if x.dim() == 4 else x[None]).permute(0, 3, 1, 2)
 
 
 def convolution(x, i, w, b, s):
     """A raw one leaves its bias out; the other path of a resnet is added to it, after that one's bias."""
     top, left, bottom, right = (integer(v) for v in s[1:5])
     assert top == bottom and left == right
-    y = F.conv2d(x, w.permute(0, 3, 1, 2), None if integer(s[5]) else b, integer(s[0]), (top, left))[0].permute(1, 2, 0)
+    y = F.conv2d(x, w.permute(0, 3, 1, 2), None if integer(s[5]) else b, integer(s[0]), (top, left)).permute(0, 2, 3, 1)
+    y = y if i[0].dim() == 4 else y[0]
     if 1 not in i:
         return y
     return (i[1] + i[2] if 2 in i else i[1]) + y
@@ -537,8 +539,14 @@ def main():
                     print(f"{op:<18} {line}")
                     failed += 1
                     continue
-                meta, elements, count, largest = compare(line, args.backend, dtype)
-                os.remove(line)
+                try:
+                    meta, elements, count, largest = compare(line, args.backend, dtype)
+                except (RuntimeError, AssertionError, KeyError, ValueError) as e:
+                    print(f"{op:<18} {promise:<8} {os.path.basename(line)}: the expression failed: {str(e).splitlines()[0]}")
+                    failed += 1
+                    continue
+                finally:
+                    os.remove(line)
                 if count is None:
                     print(f"{op:<18} {promise:<8} no expression for it in this script  {meta['place']}")
                     failed += 1

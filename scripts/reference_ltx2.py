@@ -20,6 +20,7 @@ from refprofile import rounding
 
 GUIDANCE = {"cfg_scale": 3.0, "stg_scale": 1.0, "modality_scale": 3.0, "guidance_rescale": 0.7, "audio_cfg_scale": 7.0,
             "audio_stg_scale": 1.0, "audio_modality_scale": 3.0, "audio_guidance_rescale": 0.7}
+VERSIONS = {"attention_text": "sdpa"}   # transformers' default for Gemma-3
 FOLDER = {}   # of each pipeline that was loaded here
 
 
@@ -38,8 +39,7 @@ def defaults(model_dir, a):
 def load(model_dir, dtype, device):
     from diffusers import LTX2Pipeline
     from transformers import Gemma3ForConditionalGeneration
-    te = Gemma3ForConditionalGeneration.from_pretrained(model_dir, subfolder="text_encoder", dtype=dtype,
-                                                        attn_implementation="eager")
+    te = Gemma3ForConditionalGeneration.from_pretrained(model_dir, subfolder="text_encoder", dtype=dtype)
     pipe = LTX2Pipeline.from_pretrained(model_dir, text_encoder=te, torch_dtype=dtype)
     check_dtypes((te, pipe.transformer, pipe.connectors, pipe.vae, pipe.audio_vae, pipe.vocoder), dtype)
     pipe.set_progress_bar_config(disable=True)
