@@ -172,6 +172,15 @@ def convolution(x, i, w, b, s):
     return (i[1] + i[2] if 2 in i else i[1]) + y
 
 
+def line_convolution(i, w, b):
+    """The vocoder's Conv1d, whose dilation the op has as the width of its picture."""
+    dilation, kernel = i[0].shape[1], w.shape[1]
+    x = i[0].flatten(0, 1).t()[None].contiguous()
+    y = F.conv1d(x, w[:, :, 0].transpose(1, 2).contiguous(), b, padding=dilation * (kernel // 2), dilation=dilation)
+    y = y[0].t().unflatten(0, (-1, dilation))
+    return i[1] + y if 1 in i else y
+
+
 def time_embed(t, width, period):
     """diffusers: get_timestep_embedding(flip_sin_to_cos=True, downscale_freq_shift=0)."""
     import math
@@ -425,8 +434,15 @@ def expect(op, i, w, b, s, out):
         return [torch.from_numpy((t.cpu().float().numpy() * 255).round().astype("uint8")).to(device)]
     if op == "count_nonfinite":
         return [(~torch.isfinite(i[0])).sum().to(torch.int32).view(1)]
+    if op == "conv2d" and w[0].shape[1] > 3 and w[0].shape[2] == 1:
+        return [line_convolution(i, w[0], b.get(0))]
     if op == "conv2d":
         return [convolution(picture(i[0]), i, w[0], b.get(0), s)]
+    if op == "roll":                                         # WanCausalConv3d's cache; the room of an old one is not in the dump
+        window, h = out[0].clone(), out[1].shape[0]
+        if integer(s[0]):
+            window[:h] = 0
+        return [window, window[-h:]]
     if op == "conv3d":
         stride, pad, form, _, pad_t = (integer(n) for n in s)
         y = F.conv3d(clip(i[0]), w[0].permute(0, 4, 1, 2, 3).contiguous(), None if form else b.get(0), (stride, 1, 1),
