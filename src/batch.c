@@ -152,6 +152,20 @@ static Status run(Batch *b, bool terminal, FILE *out, FILE *err, Error *e) {
     return s;
 }
 
+/* Names that are not given depend on what is made. A model that cannot be found is its own job's fault, later. */
+static void note_clips(const HubEnv *hub, BatchJobs *jobs) {
+    const BatchJob *last = NULL;
+    for (int i = 0; i < jobs->count; i++) {
+        BatchJob *b = &jobs->job[i];
+        char *path = NULL;
+        if (b->bad || b->output || !b->model) continue;
+        if (last && !strcmp(last->model, b->model)) b->clips = last->clips;
+        else if (hub_find(hub, b->model, &path, NULL) == OK) b->clips = pipeline_would_make_clips(path);
+        free(path);
+        last = b;
+    }
+}
+
 Status batch_run(const Cli *cli, const HubEnv *hub, FILE *out, FILE *err, bool terminal,
                  const volatile int *interrupted, Error *e) {
     Batch b = {.cli = cli, .hub = hub, .interrupted = interrupted, .clock = {.start = clock_now()}};
@@ -160,6 +174,7 @@ Status batch_run(const Cli *cli, const HubEnv *hub, FILE *out, FILE *err, bool t
         return fail(e, ERR_USAGE, "--out: the name is not valid UTF-8, which JSON requires");
     TRY(generate_check_report(cli, e));
     Status s = batch_jobs_read(cli->args[0], cli, &jobs, e);
+    if (!cli->output) note_clips(hub, &jobs);
     if (s == OK) s = batch_items_make(&jobs, cli->out, cli->output, cli->shard, cli->shards, &b.items, e);
     if (s == OK) s = run(&b, terminal, out, err, e);
     if (b.pipeline) batch_run_close(&b, NULL);

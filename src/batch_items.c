@@ -27,7 +27,8 @@ static Status check_name(const char *name, Error *e) {
 
 static Status job_names(const BatchJob *b, const char *folder, const char *output, Names *out, Error *e) {
     *out = (Names){0};
-    char *name = b->output ? strdup(b->output) : names_number(output ? output : "%04d.png", b->number);
+    const char *unnamed = !b->clips ? "%04d.png" : b->codec == MP4_FFV1 ? "%04d.mkv" : "%04d.mp4";
+    char *name = b->output ? strdup(b->output) : names_number(output ? output : unnamed, b->number);
     char *path = name ? file_join(folder, name) : NULL;
     Status s = path ? check_name(name, e) : fail(e, ERR_MEMORY, "out of memory");
     if (s == OK && file_is_dir(path)) s = fail(e, ERR_USAGE, "--output: %s is a folder", path);

@@ -21,6 +21,7 @@ typedef struct BatchJob {
     PipelineOptions open;       /* of its pipeline, without the folder */
     const char *model, *output; /* model as -m; output NULL: the job has none of its own */
     bool no_metadata, seed_given;
+    bool clips; /* its model makes them; batch.c finds out for jobs without a name */
     int count;  /* pictures or clips */
     Mp4Codec codec; /* of video files, as OutputOptions */
     int crf;

@@ -165,7 +165,7 @@ static void list_one(Listing *l, const char *path, const char *component, Error 
                  label(component, path));
         if (object)
             cJSON_AddStringToObject(object, "error", here.text);
-        else
+        else if (*component) /* of several; a single one is the error that is returned */
             fprintf(l->out, "# %s: %s\n", label(component, path), here.text);
         if (e->code == OK) *e = here;
     }

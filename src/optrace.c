@@ -58,7 +58,8 @@ static Status put(OpTrace *t, Exec *x, const Call *call, int i, const Tensor *ou
     size_t size = span(out);
     if (size > t->capacity) {
         void *more = realloc(t->host, size);
-        if (!more) return fail(x->error, ERR_MEMORY, "--trace: out of memory for %zu bytes of %s", size, ops_info(call->op)->name);
+        if (!more)
+            return fail(x->error, ERR_MEMORY, "--trace: out of memory for %zu bytes of %s", size, ops_info(call->op)->name);
         t->host = more, t->capacity = size;
     }
     TRY(x->device->download(x->device, t->host, out->data, size, x->error));

@@ -16,6 +16,7 @@
 #include "kernels/tune_cuda.h"
 #include "media/image.h"
 #include "profile.h"
+#include "recognise.h"
 #include "uses.h"
 
 #include <stdlib.h>
@@ -65,6 +66,17 @@ static Status open_folder(Pipeline *p, DType dtype, Error *e) {
     if (s == OK) s = ops->open(p->folder, index, dtype, &p->model, e);
     json_free(index);
     return s;
+}
+
+bool pipeline_would_make_clips(const char *path) {
+    if (!file_is_dir(path)) return recognise_model(path, NULL) == OK; /* in one file there is LTX-2 alone */
+    const ModelOps *ops = NULL;
+    Json *index = NULL;
+    char *file = file_join(path, "model_index.json");
+    bool clips = file && json_read(file, &index, NULL) == OK && model_find(path, index, &ops, NULL) == OK && ops->clip;
+    json_free(index);
+    free(file);
+    return clips;
 }
 
 static Status open_file(Pipeline *p, const char *beside, DType dtype, Error *e) {

@@ -203,6 +203,8 @@ Status pipeline_save_tuned(const Pipeline *p, Error *e);
 
 /* What there is to know of the model before a job. */
 bool pipeline_makes_clips(const Pipeline *p);
+/* The same of what lies at `path`, without opening it; false also where nobody can tell. */
+bool pipeline_would_make_clips(const char *path);
 Sound pipeline_sound(const Pipeline *p); /* of a clip: rate and channels alone; rate 0: silent */
 bool pipeline_makes_sound(const Pipeline *p); /* with them */
 

@@ -286,8 +286,7 @@ Status report_json(const Report *r, const Pipeline *p, char **out, Error *e) {
     TRY(pipeline_profile(p, &profile, e));
     Counts *counts = count_calls(&f, e);
     if (!counts) return ERR_MEMORY;
-    Meta meta = {.job = r->job, .title = pipeline_title(p), .device = pipeline_device(p), .dtype = pipeline_dtype(p),
-                 .vae_dtype = pipeline_vae_dtype(p)};
+    Meta meta = meta_of(p, r->job);
     char *parameters = meta_json(&meta, NULL, NULL);
     cJSON *o = cJSON_CreateObject();
     add_profile(o, &profile, f.model);

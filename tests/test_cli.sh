@@ -44,6 +44,13 @@ refused 2 "not with --dry-run" "--report with --dry-run" ditto -p "a cat" -o b.p
 [ "$(left)" -eq 3 ]
 is $? "nothing else is written"
 
+# --- a file that is none ---
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 23802932552\n' 0 >pointer.safetensors
+"$DITTO" inspect pointer.safetensors >.out 2>.err
+[ $? -eq 3 ] && [ ! -s .out ] && [ "$(wc -l <.err)" -eq 1 ] && grep -q '^ditto: pointer.safetensors: is a Git-LFS pointer' .err
+is $? "inspect says what it is, once: $(cat .out .err)"
+clean
+
 # --- trace ---
 works "--trace" ditto -p "a cat" -o t.png --seed 4 --trace t.tsv
 works "--trace again" ditto -p "a cat" -o t.png -y --seed 4 --trace u.tsv

@@ -236,6 +236,13 @@ is $? "a job's own codec and length: $(grep -o '"frames.*crf":[0-9]*' .out)"
 works "the same alone" clip -p b --seed 3 --fps 23.976 -o b.mkv
 cmp -s b.mkv o/b-2.mkv
 is $? "the same bytes as alone"
+printf '{"prompt": "a"}\n{"prompt": "b", "codec": "ffv1"}\n' >unnamed.jsonl
+works "clips without names" "$CLIPS" batch unnamed.jsonl -m shapes --out u -q --report r.json
+[ "$(ls u | grep -v journal | tr '\n' ' ')" = "0001.mp4 0002.mkv " ]
+is $? "their suffix is a clip's: $(ls u | tr '\n' ' ')"
+works "a report of a clip" clip -p b -o r.mp4 --report r.json -y
+tr -d ' \t\n' <r.json | grep -q '"frames":9,"fps":"16"'
+is $? "its length and rate are in it"
 printf '{"prompt": "a", "output": "a.png"}\n' >one.jsonl
 refused 2 "a.png: expected .mp4 or .mkv: shapes makes clips" "a clip as a picture" "$CLIPS" batch one.jsonl -m shapes --out p -q
 printf '{"prompt": "a", "output": "a.mp4", "codec": "ffv1"}\n' >one.jsonl

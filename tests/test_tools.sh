@@ -37,6 +37,13 @@ is $? "sigmas: dt is the model's own"
 "$DITTO" sigmas -m "$MODEL" $small --dtype f32 | grep -v '^#' | cut -f 5 >f32
 ! cmp -s bf16 f32
 is $? "sigmas: FLUX.1 rounds dt"
+# the solver of SANA-Video: coefficients, the last step of first order
+SANA=$(dirname "$GOLDEN")/../weights/demo-sana-video
+works "sigmas of another solver" "$DITTO" sigmas -m "$SANA" --steps 3
+grep -q '	k0	k1	k2	k3	k4$' .out && awk -F '\t' '$1 == 1 && $8 == 0 { bad = 1 } $1 == 2 && ($6 != 0 || $7 != -1) { bad = 1 } END { exit bad }' .out
+is $? "sigmas: coefficients: $(tail -2 .out | head -1)"
+"$DITTO" sigmas -m "$SANA" --steps 3 --json | grep -q '"k":\[\[[-0-9.,]*\],\[[-0-9.,]*\],\[[-0-9.,]*\]\]'
+is $? "sigmas: coefficients in JSON"
 rm -rf stages
 works "noise of a shape" "$DITTO" noise --seed 9 --shape 1,6,6,4 --dtype bf16 -o s.safetensors
 works "noise of the same model" "$DITTO" noise --seed 9 -m "$MODEL" -W 32 -H 48 -o m.safetensors
