@@ -1,7 +1,8 @@
 /* rms_rows.cu - see rms_rows.h. A warp takes a row, 4 elements a lane and access (cuda_four.cuh), and keeps it in registers from
  * its one reading to its writing: all of a row's loads are under way at once.
  *
- * Easy to get wrong: below 16 rows PyTorch sums in another order, so few rows are not taken; y may be x. */
+ * Easy to get wrong: below 16 rows, and in rows below 128 elements, PyTorch sums in another order: those are not taken; y may
+ * be x. */
 #include "kernels/rms_rows.h"
 
 #include "kernels/cuda_four.cuh"
@@ -10,7 +11,7 @@ namespace {
 
 using namespace four;
 
-constexpr int THREADS = 128, WARPS = THREADS / 32, LEAST_ROWS = 16;
+constexpr int THREADS = 128, WARPS = THREADS / 32, LEAST_ROWS = 16, LEAST_COLS = 128;
 constexpr int FEW = 8, SOME = 18, MOST = 32; /* vectors of a lane: rows of 1024, 2304, 4096 */
 
 struct Rows {
@@ -57,7 +58,7 @@ template <int KEEP> void launch(Exec *x, const Rows &rows, bool plus_one) {
 bool arrange(const RmsNorm *a, Rows *out) {
     char why[100];
     int64_t cols = a->y.rank ? a->y.shape[a->y.rank - 1] : 0;
-    if ((a->form != RMS_TWICE && a->form != RMS_PLUS_ONE) || a->y.dtype != BF16 || a->x.dtype != BF16 || cols < VEC ||
+    if ((a->form != RMS_TWICE && a->form != RMS_PLUS_ONE) || a->y.dtype != BF16 || a->x.dtype != BF16 || cols < LEAST_COLS ||
         cols % VEC || cols > MOST * 32 * VEC || !tensor_same_shape(a->y, a->x) || rows_of(a->y) < LEAST_ROWS)
         return false;
     if (!regular(a->y, VEC, &out->y) || !regular(a->x, VEC, &out->x) || !fits_one("w", a->w, cols, why, sizeof why)) return false;
