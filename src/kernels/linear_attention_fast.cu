@@ -6,10 +6,9 @@
  * one head: S qr, the normaliser, their product). Bytes: k, v, kr, qr and q once, o once.
  * Easy to get wrong: v and kr lie token by token, which is the transpose of both operands: as matrices they are column- and
  * row-major; tokens beyond the share are zeros in shared memory, whatever lies behind them. */
-#include "kernels/cuda_rows.cuh"
+#include "kernels/cuda_fast.cuh"
 #include "kernels/linear_attention.h"
 #include "kernels/linear_attention_pieces.h"
-#include "kernels/registry.h"
 
 #include <cuda_pipeline_primitives.h>
 #include <mma.h>
@@ -29,7 +28,7 @@ constexpr int MOST_TILES = 8; /* heads of at most 128 */
 constexpr int PIECE = 8;      /* elements of 16 bytes */
 constexpr int STEP = 32;      /* tokens of a stage */
 constexpr int BLOCKS = 264;   /* of the state: two for each multiprocessor of an H200. Part of the sum's order. */
-constexpr int WARPS = 8, TURNS = 2;
+constexpr int WARPS = 8, TURNS = 4;
 constexpr unsigned ALL = 0xffffffffu;
 
 /* A row of a [E] or [E,E] matrix in shared memory: off by 16 bytes from the banks of its neighbours. */
@@ -132,10 +131,6 @@ template <int TILES> struct alignas(32) Room {
     Mine<TILES> mine[WARPS];
 };
 
-struct alignas(16) Eight {
-    Bf v[PIECE];
-};
-
 /* r(1 / r(r(n . q) + eps)) of token lane / 2, in both of its lanes. */
 template <int TILES> __device__ inline float normaliser(const Outputs &a, const Bf *n, int64_t token, int lane) {
     float dot = 0.0f;
@@ -143,9 +138,12 @@ template <int TILES> __device__ inline float normaliser(const Outputs &a, const 
     int first = lane % 2 * TILES;
 #pragma unroll
     for (int p = 0; p < TILES; p++) {
-        Eight x = *(const Eight *)(q + (first + p) * PIECE), y = *(const Eight *)(n + (first + p) * PIECE);
+        fast::Wide x = fast::get<4>(q + (first + p) * PIECE), y = fast::get<4>(n + (first + p) * PIECE);
 #pragma unroll
-        for (int i = 0; i < PIECE; i++) dot = fmaf(widen<Bf>(y.v[i]), widen<Bf>(x.v[i]), dot);
+        for (int i = 0; i < PIECE / 2; i++) {
+            dot = fmaf(__low2float(y.p[i]), __low2float(x.p[i]), dot);
+            dot = fmaf(__high2float(y.p[i]), __high2float(x.p[i]), dot);
+        }
     }
     dot += __shfl_xor_sync(ALL, dot, 1);
     return r<Bf>(1.0f / r<Bf>(r<Bf>(dot) + a.eps));
@@ -200,10 +198,10 @@ template <int TILES> __global__ void __launch_bounds__(32 * WARPS) k_outputs(Out
             int row = i / PIECES, piece = i - row * PIECES;
             float by = __shfl_sync(ALL, z, 2 * row);
             const float *from = &mine.u[row][piece * PIECE];
-            Eight out;
+            fast::Wide out;
 #pragma unroll
-            for (int k = 0; k < PIECE; k++) out.v[k] = narrow<Bf>(from[k] * by);
-            if (token0 + row < a.tokens) *(Eight *)(a.o + (token0 + row) * a.o_token + piece * PIECE) = out;
+            for (int k = 0; k < PIECE / 2; k++) out.p[k] = fast::round2(from[2 * k] * by, from[2 * k + 1] * by);
+            if (token0 + row < a.tokens) fast::put<4>(a.o + (token0 + row) * a.o_token + piece * PIECE, out);
         }
         __syncwarp();
     }

@@ -4,8 +4,8 @@
  * A warp takes a row, 4 elements a lane and access, which is the order that the mean chain sums in (cuda_four.cuh); the row
  * waits in shared memory between its two passes, and the next one is fetched while this one is written. A vector is two
  * pairs, and heads are multiples of four wide, so a lane rotates what it normed.
- * Easy to get wrong: below 16 rows, and in rows below 128 elements, PyTorch sums in another order: those are the reference's; y may be x, which is read
- * before it is written; the rotation has no fused multiply-add. */
+ * Easy to get wrong: below 16 rows, and in rows below 128 elements, PyTorch sums in another order: those are the reference's;
+ * y may be x, which is read before it is written; the rotation has no fused multiply-add. */
 #include "kernels/chain.h"
 #include "kernels/cuda_four.cuh"
 #include "kernels/registry.h"
