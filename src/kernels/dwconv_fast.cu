@@ -8,6 +8,7 @@
  * Easy to get wrong: a sum gets its taps rows first from 0, so the row above must be added before the row itself; taps outside
  * the picture take no part (a weight may be infinite). */
 #include "kernels/cuda_act.cuh"
+#include "kernels/cuda_async.cuh"
 #include "kernels/cuda_fast.cuh"
 
 using namespace fast;
@@ -43,14 +44,6 @@ struct Weights {
     Pair bias[HALVES];
 };
 
-__device__ inline unsigned shared_at(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
-
-__device__ inline unsigned word_at(unsigned from) {
-    unsigned x;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(from));
-    return x;
-}
-
 /* What a lane brings of every row: elements from the row's start on. Where the picture or the channels end it brings what is
  * there instead, for nobody. */
 struct Source {
@@ -75,15 +68,9 @@ __device__ inline void bring(unsigned line, const Source &s, const Bf *row, bool
     if (there)
 #pragma unroll
         for (int i = 0; i < TURNS; i++)
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(line + s.to + i * LANES * WIDE * (unsigned)sizeof(Bf)),
-                         "l"(row + s.at[i])
-                         : "memory");
-    asm volatile("cp.async.commit_group;" ::: "memory");
+            async::copy<false>(line + s.to + i * LANES * WIDE * (unsigned)sizeof(Bf), row + s.at[i]);
+    async::commit();
 }
-
-/* The two numbers of a word. */
-__device__ inline float low(unsigned word) { return __uint_as_float(word << 16); }
-__device__ inline float high(unsigned word) { return __uint_as_float(word & 0xffff0000u); }
 
 /* A channel's nine taps lie together, and a lane's channels beside each other: 9 words a half. */
 __device__ inline void read(Weights &to, const Frames &f, int c) {
@@ -104,8 +91,8 @@ __device__ inline void read(Weights &to, const Frames &f, int c) {
 __device__ inline void taps(Sums &above, Sums &own, Sums &below, int column, unsigned line, const Weights &w) {
 #pragma unroll
     for (int h = 0; h < HALVES; h++) {
-        unsigned word = word_at(line + (unsigned)((column * HALVES + h) * CHANNELS * sizeof(Bf)));
-        const float v[EACH] = {low(word), high(word)};
+        unsigned word = async::word(line + (unsigned)((column * HALVES + h) * CHANNELS * sizeof(Bf)));
+        const float v[EACH] = {async::low(word), async::high(word)};
 #pragma unroll
         for (int kx = 0; kx < SIDE; kx++) {
             int to = column - kx; /* the output whose tap kx this column is */
@@ -140,7 +127,7 @@ __device__ inline void finish(const Walk &k, int64_t y_column, const Sums &sums)
         Pair gate = add(round2(sums.s[i][1][0], sums.s[i][1][1]), k.w.bias[1]);
         unsigned word;
         memcpy(&word, &gate, sizeof word);
-        Pair out = mul(value, round2(act::silu_of_bf16(low(word)), act::silu_of_bf16(high(word))));
+        Pair out = mul(value, round2(act::silu_of_bf16(async::low(word)), act::silu_of_bf16(async::high(word))));
         if (k.here) *(Pair *)(k.y + i * y_column) = out;
     }
 }
@@ -152,7 +139,7 @@ __device__ inline void bring_next(Walk &k, const Frames &f, unsigned line) {
 
 /* The next row, which the sums above finish with; those below begin. */
 __device__ inline void step(Walk &k, const Frames &f, Sums &above, Sums &own, Sums &below, bool first, unsigned ring) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+    async::wait<STAGES - 2>();
     __syncwarp(); /* the row is there, and no lane reads the row before it any more */
     bring_next(k, f, ring + (k.now + RING - LINE) % RING);
     unsigned line = k.me + k.now;
@@ -176,7 +163,7 @@ __global__ void __launch_bounds__(LANES *WARPS, 4) k_dwconv3_glu(Frames f) {
     unsigned group = task / f.strips, frame = group / f.chunks; /* warps beside each other: columns beside each other */
     int px = (int)(task - group * f.strips) * ACROSS, c = (int)(group - frame * f.chunks) * CHANNELS, mine = c + lane * EACH;
     if (px > f.width - ACROSS) px = f.width - ACROSS; /* columns that two warps make alike */
-    unsigned ring = shared_at(rings[warp]);
+    unsigned ring = async::place_of(rings[warp]);
     Walk k;
     k.source = source_of(f, px, c, lane);
     k.x = f.x + frame * f.x_frame, k.rows = f.height;

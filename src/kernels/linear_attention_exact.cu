@@ -9,6 +9,7 @@
  * keys and the dot products with it stay what they are.
  * Easy to get wrong: a warp's channels may belong to two heads; the state is handed on transposed, [head][j][c]; a token that
  * does not exist must not be added as zeros (-0 + 0 is 0); vectors of BF16 are read as words, or they are read in halves. */
+#include "kernels/cuda_async.cuh"
 #include "kernels/cuda_fast.cuh"
 #include "kernels/linear_attention.h"
 #include "kernels/linear_attention_pieces.h"
@@ -20,6 +21,8 @@
 namespace {
 
 using Bf = __nv_bfloat16;
+using async::high;
+using async::low;
 using rows::r;
 using rows::widen;
 
@@ -30,10 +33,6 @@ struct Heads {
     const Bf *data;
     int64_t token, head;
 };
-
-/* The two numbers of a word. */
-__device__ inline float low(unsigned word) { return __uint_as_float(word << 16); }
-__device__ inline float high(unsigned word) { return __uint_as_float(word & 0xffff0000u); }
 
 extern __shared__ __align__(128) unsigned char shared[];
 
@@ -79,21 +78,11 @@ __device__ inline Source source_of(const Heads &v, const Heads &kr, int c0, int 
 __device__ inline void fill(unsigned stage, Source &s) {
 #pragma unroll
     for (int i = 0; i < TOKENS / AT_ONCE; i++) {
-        if (i * AT_ONCE < s.left)
-            asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(stage + s.to + i * AT_ONCE * (unsigned)sizeof(Token)),
-                         "l"(s.next)
-                         : "memory");
+        if (i * AT_ONCE < s.left) async::copy<true>(stage + s.to + i * AT_ONCE * (unsigned)sizeof(Token), s.next);
         s.next += s.step;
     }
     s.left -= TOKENS;
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-/* Stays where it is written: a token ahead of its use, across the ends of stages too. */
-__device__ inline uint2 ahead(unsigned from) {
-    uint2 x;
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(from));
-    return x;
+    async::commit();
 }
 
 /* sum[j][c] of one token more. */
@@ -116,35 +105,35 @@ __global__ void __launch_bounds__(32 * WARPS) k_state_in_order(float *state, Hea
     /* Neighbours in bit 0 share v, neighbours in bit 1 share kr: such reads of a warp become one. */
     int across = lane / 2 % 8, down = lane % 2 + lane / 16 * 2;
     int channel = c0 + across * SQUARE, head = channel / E;
-    unsigned ring = (unsigned)__cvta_generic_to_shared(shared) + warp * RING;
+    unsigned ring = async::place_of(shared) + warp * RING;
     unsigned my_v = ring + (unsigned)offsetof(Token, v) + across * (unsigned)sizeof(uint2);
     unsigned my_kr = ring + (unsigned)offsetof(Token, kr) + ((head - c0 / E) * (DOWN / SQUARE) + down) * (unsigned)sizeof(uint2);
     Source source = source_of<UNITS>(v, kr, c0, j0, tokens, heads, lane);
     float sum[SQUARE][SQUARE] = {}; /* [j][c] */
 #pragma unroll 1
     for (unsigned s = 0; s < STAGES - 1; s++) fill(ring + s * STAGE, source);
-    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+    async::wait<STAGES - 2>();
     __syncwarp();
-    uint2 next_v = ahead(my_v), next_kr = ahead(my_kr);
+    uint2 next_v = async::two_words(my_v), next_kr = async::two_words(my_kr);
     unsigned now = 0;
     for (int left = tokens; left >= TOKENS; left -= TOKENS) {
         unsigned then = (now + STAGE) & (RING - 1), last = (now + RING - STAGE) & (RING - 1);
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
             if (t == TOKENS / 2) { /* the next stage is there, and no lane reads the one before this any more */
-                asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 3) : "memory");
+                async::wait<STAGES - 3>();
                 __syncwarp();
                 fill(ring + last, source);
             }
             unsigned next = t + 1 < TOKENS ? now + (t + 1) * (unsigned)sizeof(Token) : then;
             uint2 this_v = next_v, this_kr = next_kr;
-            next_v = ahead(my_v + next), next_kr = ahead(my_kr + next);
+            next_v = async::two_words(my_v + next), next_kr = async::two_words(my_kr + next);
             add_token(sum, this_v, this_kr);
         }
         now = then;
     }
     for (int t = 0; t < tokens % TOKENS; t++)
-        add_token(sum, ahead(my_v + now + t * (unsigned)sizeof(Token)), ahead(my_kr + now + t * (unsigned)sizeof(Token)));
+        add_token(sum, async::two_words(my_v + now + t * (unsigned)sizeof(Token)), async::two_words(my_kr + now + t * (unsigned)sizeof(Token)));
     if (head >= heads) return;
     float *to = state + ((int64_t)head * E + j0 + down * SQUARE) * E + channel - head * E;
 #pragma unroll

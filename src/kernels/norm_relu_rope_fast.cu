@@ -16,7 +16,8 @@ namespace {
 
 using namespace four;
 
-constexpr int THREADS = 128, WARPS = THREADS / 32, LEAST_ROWS = 16, LEAST_COLS = 128, BLOCKS_AN_SM = 16;
+constexpr int THREADS = 128, WARPS = THREADS / 32, LEAST_ROWS = 16, LEAST_COLS = 128;
+constexpr int MOST_BLOCKS = 16, ROOM = 200 << 10; /* resident on a multiprocessor; bytes of its shared memory to count on */
 constexpr int MOST_COLS = 4096; /* WARPS rows fit 48 KiB */
 
 static_assert(MOST_COLS * WARPS * sizeof(Bf) <= 48 << 10, "shared memory of a block");
@@ -102,8 +103,9 @@ Status norm_relu_rope_fast(Exec *x, const void *args) {
     const NormReluRope *a = (const NormReluRope *)args;
     Turns t = {};
     if (!tensor_numel(a->y) || !arrange(a, &t)) return chain_run(x, OP_norm_relu_rope, args);
-    int64_t blocks = (t.rows + WARPS - 1) / WARPS, most = (int64_t)x->cuda->sm_count * BLOCKS_AN_SM;
     size_t room = (size_t)(t.vectors * WARPS) * sizeof(Four);
+    int64_t resident = ROOM / (int64_t)(room + 1024), blocks = (t.rows + WARPS - 1) / WARPS;
+    int64_t most = (int64_t)x->cuda->sm_count * (resident < MOST_BLOCKS ? resident : MOST_BLOCKS); /* no second wave */
     k_norm_relu_rope<<<(unsigned)(blocks < most ? blocks : most), THREADS, room, x->cuda->stream>>>(t);
     return cuda_launched(x, "norm_relu_rope");
 }
