@@ -114,7 +114,7 @@ struct Walk {
     const Bf *x;      /* the next row to bring */
     int rows;         /* how many there are */
     Bf *y;            /* of the row above */
-    unsigned now, me; /* bytes: where the row lies in the ring; the ring and the lane's place in a column */
+    unsigned now, before, me; /* bytes: where the row and the one before it lie in the ring; the lane's place in it */
     bool left, right; /* are there columns? */
     bool here;        /* has the lane channels? */
 };
@@ -141,7 +141,7 @@ __device__ inline void bring_next(Walk &k, const Frames &f, unsigned line) {
 __device__ inline void step(Walk &k, const Frames &f, Sums &above, Sums &own, Sums &below, bool first, unsigned ring) {
     async::wait<STAGES - 2>();
     __syncwarp(); /* the row is there, and no lane reads the row before it any more */
-    bring_next(k, f, ring + (k.now + RING - LINE) % RING);
+    bring_next(k, f, ring + k.before);
     unsigned line = k.me + k.now;
     below = Sums{};
     if (k.left) taps(above, own, below, 0, line, k.w);
@@ -152,7 +152,8 @@ __device__ inline void step(Walk &k, const Frames &f, Sums &above, Sums &own, Su
         finish(k, f.y_column, above);
         k.y += f.y_row;
     }
-    k.now = (k.now + LINE) % RING;
+    k.before = k.now;
+    k.now = k.now + LINE < RING ? k.now + LINE : 0;
 }
 
 __global__ void __launch_bounds__(LANES *WARPS, 4) k_dwconv3_glu(Frames f) {
@@ -171,7 +172,7 @@ __global__ void __launch_bounds__(LANES *WARPS, 4) k_dwconv3_glu(Frames f) {
     k.here = mine < f.channels;
     read(k.w, f, k.here ? mine : 0);
     k.y = f.y + frame * f.y_frame + px * f.y_column + mine;
-    k.now = 0, k.me = ring + lane * EACH * (unsigned)sizeof(Bf);
+    k.now = 0, k.before = RING - LINE, k.me = ring + lane * EACH * (unsigned)sizeof(Bf);
     k.left = px > 0, k.right = px + ACROSS < f.width;
     Sums a = {}, b = {}, d = {};
     for (int row = 0;;) { /* the three take turns; a is what the last row leaves to be finished */
