@@ -132,8 +132,8 @@ __global__ void __launch_bounds__(32 * WARPS) k_state_in_order(float *state, Hea
         }
         now = then;
     }
-    for (int t = 0; t < tokens % TOKENS; t++)
-        add_token(sum, async::two_words(my_v + now + t * (unsigned)sizeof(Token)), async::two_words(my_kr + now + t * (unsigned)sizeof(Token)));
+    for (int t = 0; t < tokens % TOKENS; t++, now += (unsigned)sizeof(Token))
+        add_token(sum, async::two_words(my_v + now), async::two_words(my_kr + now));
     if (head >= heads) return;
     float *to = state + ((int64_t)head * E + j0 + down * SQUARE) * E + channel - head * E;
 #pragma unroll
@@ -142,7 +142,8 @@ __global__ void __launch_bounds__(32 * WARPS) k_state_in_order(float *state, Hea
 
 /* --- outputs: o = r((S qr) z) --- */
 
-constexpr int GROUPS = 16, TOGETHER = 8, TILE = GROUPS * TOGETHER, TILES = 4; /* tokens of a thread, of a tile; tiles of a block */
+constexpr int GROUPS = 16, TOGETHER = 8, TILE = GROUPS * TOGETHER; /* TOGETHER: tokens of a thread */
+constexpr int TILES = 4;                                           /* of a block */
 constexpr int COLUMNS = 16, WIDTH = GROUPS * COLUMNS;
 
 template <int UNITS> struct alignas(16) Room {
@@ -222,19 +223,19 @@ template <int UNITS> __global__ void __launch_bounds__(WIDTH, UNITS < MOST_UNITS
         float u[TOGETHER][UNITS] = {};
 #pragma unroll 1
         for (int piece = 0; piece < E / PIECE; piece++) {
-            const float *q0 = &room.qr[piece * PIECE][place(first, piece)], *q1 = &room.qr[piece * PIECE][place(first + 4, piece)];
+            const float *q = room.qr[piece * PIECE], *q0 = q + place(first, piece), *q1 = q + place(first + 4, piece);
 #pragma unroll
             for (int k = 0; k < PIECE; k++) {
-                float s[UNITS], q[TOGETHER];
+                float s[UNITS], v[TOGETHER];
                 each_channel<UNITS>(column, [&](auto n, int i, int c) {
                     rows::load<float, n.value>(s + i, &room.state[piece * PIECE + k][c]);
                 });
-                rows::load<float, 4>(q, q0 + k * TILE);
-                rows::load<float, 4>(q + 4, q1 + k * TILE);
+                rows::load<float, 4>(v, q0 + k * TILE);
+                rows::load<float, 4>(v + 4, q1 + k * TILE);
 #pragma unroll
                 for (int t = 0; t < TOGETHER; t++)
 #pragma unroll
-                    for (int c = 0; c < UNITS; c++) u[t][c] = fmaf(q[t], s[c], u[t][c]);
+                    for (int c = 0; c < UNITS; c++) u[t][c] = fmaf(v[t], s[c], u[t][c]);
             }
         }
 #pragma unroll
