@@ -405,8 +405,9 @@ static double parts_error(const Case *c, int64_t tokens, int64_t e) {
 static void make_linear_attention(Case *c) {
     static const int64_t sizes[][3] = {/* tokens, heads, E */
                                        {1, 1, 16}, {18, 2, 16}, {77, 3, 24}, {300, 1, 112}, {130, 2, 112}, {1000, 2, 32},
-                                       {257, 1, 7}, {5, 20, 112}};
-    enum { COUNT = 8 };
+                                       {257, 1, 7}, {5, 20, 112}, {150, 3, 112}, {263, 5, 48}, {145, 2, 80},
+                                       {33, 2, 128}};
+    enum { COUNT = 12 };
     ARGS(LinearAttention);
     const int64_t *s = sizes[c->index % COUNT];
     DType t = c->index / COUNT % 2 ? BF16 : F32;
@@ -463,6 +464,6 @@ const CaseSet CHECK_ATTENTION[] = {
     {OP_attention, SIZE_COUNT * 20, make_attention},
     {OP_attention_eager, SIZE_COUNT * 10, make_attention_eager},
     {OP_self_attention, 48, make_self_attention},
-    {OP_linear_attention, 8 * 4, make_linear_attention},
+    {OP_linear_attention, 12 * 4, make_linear_attention},
 };
 const int CHECK_ATTENTION_COUNT = sizeof CHECK_ATTENTION / sizeof *CHECK_ATTENTION;

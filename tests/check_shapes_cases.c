@@ -574,7 +574,7 @@ MAKE(linear_attention, LinearAttention) { /* tokens, heads, head width: q, k and
     a->eps = 1e-15f;
 }
 
-MAKE(linear_silu, Linear) { /* M, K, N */
+MAKE(linear_silu, Linear) { /* M, K, N: a bias apart, and no SiLU where the op is linear */
     a->x = shapes_new(m, real(m), p[0], p[1]);
     a->y = shapes_new(m, real(m), p[0], p[2]);
     a->w = matrix(m, p[2], p[1], true);
@@ -681,6 +681,7 @@ static const ShapeCase FULL[] = {
     {OP_modulate, "by token", {4096, 3072, 1}, modulate},
     {OP_rmsnorm, "t5", {512, 4096, RMS_TWICE}, rmsnorm},
     {OP_rmsnorm, "qwen3", {512, 2560, RMS_TWICE}, rmsnorm},
+    {OP_rmsnorm, "sana.cross, 81 frames", {32760, 2240, RMS_TWICE}, rmsnorm},
     {OP_rmsnorm, "gemma2", {519, 2304, RMS_PLUS_ONE}, rmsnorm},
     {OP_rmsnorm, "gemma2, long", {1352, 2304, RMS_PLUS_ONE}, rmsnorm},
     {OP_rmsnorm, "gemma3", {1024, 3840, RMS_PLUS_ONE}, rmsnorm},
@@ -818,6 +819,8 @@ static const ShapeCase FULL[] = {
     {OP_cos_sin, "ltx2.video, 121 frames", {6144, 2048}, cos_sin},
     {OP_dwconv3_glu, "sana.ff, 17 frames", {5, 30, 52, 6720}, dwconv3_glu},
     {OP_dwconv3_glu, "sana.ff, 81 frames", {21, 30, 52, 6720}, dwconv3_glu},
+    {OP_linear, "sana.cross, 81 frames", {32760, 2240, 2240, 1}, linear},
+    {OP_linear, "sana.out, bias after, 81 frames", {32760, 2240, 2240}, linear_silu},
     {OP_linear, "sana.point, 17 frames", {7800, 6720, 2240, 0}, linear},
     {OP_conv2d, "sana.temporal, 17 frames", {5, 1560, 2240}, temporal_conv},
     {OP_conv2d, "sana.temporal, 81 frames", {21, 1560, 2240}, temporal_conv},

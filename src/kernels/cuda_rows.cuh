@@ -68,17 +68,18 @@ static inline void flatten(int count, Tensor *const *tensors) {
         if (tensors[i]->rank) *tensors[i] = tensor_make(tensors[i]->data, tensors[i]->dtype, 1, &n);
 }
 
-__device__ inline int64_t offset(const View &v, const Walk &w, int64_t row) {
-    int64_t at = 0;
-#pragma unroll
-    for (int i = LEAD - 1; i >= 0; i--) {
-        if (i < w.outer || w.extent[i] == 1) continue;
-        if (i == w.outer) return at + row * v.lead[i];
-        int64_t next = w.rows <= INT32_MAX ? (int64_t)((uint32_t)row / (uint32_t)w.extent[i]) : row / w.extent[i];
-        at += (row - next * w.extent[i]) * v.lead[i];
-        row = next;
+/* By recursion, not by a loop: a loop's index that equals w.outer becomes w.outer, and indexed by a variable the views would be
+ * copied to memory of every thread's own. */
+template <int I = LEAD - 1> __device__ inline int64_t offset(const View &v, const Walk &w, int64_t row) {
+    if constexpr (I < 0) {
+        return 0;
+    } else {
+        if (w.outer > I) return 0;
+        if (w.outer == I) return row * v.lead[I];
+        if (w.extent[I] == 1) return offset<I - 1>(v, w, row);
+        int64_t next = w.rows <= INT32_MAX ? (int64_t)((uint32_t)row / (uint32_t)w.extent[I]) : row / w.extent[I];
+        return (row - next * w.extent[I]) * v.lead[I] + offset<I - 1>(v, w, next);
     }
-    return at;
 }
 
 /* --- element types --- */

@@ -1,146 +1,228 @@
 /* dwconv_fast.cu - dwconv3_glu of BF16 in one pass (the family gated-conv): convolution, both biases, SiLU and product.
  *
- * A lane keeps four channels of the value and the same four of the gate, with all their weights, at one column of the picture,
- * and walks down its rows: each row of the input that it reads is the last of the row above, the middle of its own and the
- * first of the row below, so three sums a channel are under way. Its neighbours' columns come from the L1, which the block
- * has just filled. The next row is loaded while this one is worked on. Bytes: x once, y once.
+ * A warp takes 64 channels of the value and the same of the gate at four columns of the picture, and walks down its rows: each
+ * row of the input that it reads is the last of the row above, the middle of its own and the first of the row below, so three
+ * rows of sums are under way. A lane has two channels of each half, and all their weights. Rows, with a column more on either
+ * side, come through a ring of the warp's own in shared memory, filled several rows ahead: no warp waits for another.
+ * Bytes: x once (the columns that neighbours share come from the L2), y once.
  * Easy to get wrong: a sum gets its taps rows first from 0, so the row above must be added before the row itself; taps outside
  * the picture take no part (a weight may be infinite). */
 #include "kernels/cuda_act.cuh"
+#include "kernels/cuda_async.cuh"
 #include "kernels/cuda_fast.cuh"
 
 using namespace fast;
 
 namespace {
 
-constexpr int LANES = 32, COLUMNS = 8, THREADS = LANES * COLUMNS, EACH = 4, SIDE = 3, HALVES = 2;
+constexpr int LANES = 32, WARPS = 4, EACH = 2, CHANNELS = LANES * EACH, SIDE = 3, HALVES = 2;
+constexpr int ACROSS = 4, COLUMNS = ACROSS + 2; /* of outputs, of inputs */
+constexpr int STAGES = 4;                       /* rows of a ring */
 
 struct Frames {
     const Bf *x, *w, *bias;
     Bf *y;
     int height, width, channels; /* of y */
+    unsigned strips, chunks, tasks;
     int64_t x_frame, x_row, x_column, y_frame, y_row, y_column;
 };
 
-/* What a lane reads of one row: left, own and right column of both halves. */
+/* A row of the input, for one warp. */
 struct Line {
-    Four v[HALVES][SIDE];
+    Bf at[COLUMNS][HALVES][CHANNELS];
 };
+constexpr unsigned LINE = sizeof(Line), RING = LINE * STAGES;
+constexpr int PIECES = CHANNELS / WIDE, TURNS = COLUMNS * HALVES * PIECES / LANES; /* a lane's pieces of 16 bytes of a row */
+static_assert(TURNS * LANES == COLUMNS * HALVES * PIECES, "a row is whole pieces for every lane");
 
 struct Sums {
-    float s[HALVES][EACH];
+    float s[ACROSS][HALVES][EACH];
 };
 
-__device__ inline void widen4(float to[EACH], const Four &v) {
-#pragma unroll
-    for (int k = 0; k < EACH / 2; k++) to[2 * k] = __low2float(v.p[k]), to[2 * k + 1] = __high2float(v.p[k]);
-}
-
-struct Edges {
-    bool left, right; /* are there columns? */
-    __device__ bool has(int kx) const { return kx == 0 ? left : kx == 1 || right; }
+struct Weights {
+    float w[HALVES][SIDE * SIDE][EACH];
+    Pair bias[HALVES];
 };
 
-__device__ inline void read(Line &line, const Bf *row, const Frames &f, const Edges &e) {
+/* What a lane brings of every row: elements from the row's start on. Where the picture or the channels end it brings what is
+ * there instead, for nobody. */
+struct Source {
+    int64_t at[TURNS];
+    unsigned to;
+};
+
+__device__ inline Source source_of(const Frames &f, int px, int c, int lane) {
+    Source s;
 #pragma unroll
-    for (int h = 0; h < HALVES; h++)
-#pragma unroll
-        for (int kx = 0; kx < SIDE; kx++)
-            if (e.has(kx)) line.v[h][kx] = get<2>(row + (kx - 1) * f.x_column + (int64_t)h * f.channels);
+    for (int i = 0; i < TURNS; i++) {
+        int piece = i * LANES + lane, channel = c + piece % PIECES * WIDE, half = piece / PIECES % HALVES;
+        int column = px - 1 + piece / (PIECES * HALVES);
+        column = column < 0 ? 0 : column < f.width ? column : f.width - 1;
+        s.at[i] = column * f.x_column + (int64_t)half * f.channels + (channel < f.channels ? channel : c);
+    }
+    s.to = lane * WIDE * (unsigned)sizeof(Bf);
+    return s;
 }
 
-/* Row `in` of the input, to the sums of the rows above (its third row of taps), of its own and below. */
-__device__ inline void taps(Sums &above, Sums &own, Sums &below, const Line &line, const float w[HALVES][SIDE * SIDE][EACH],
-                            const Edges &e) {
+__device__ inline void bring(unsigned line, const Source &s, const Bf *row, bool there) {
+    if (there)
 #pragma unroll
-    for (int kx = 0; kx < SIDE; kx++) {
-        if (!e.has(kx)) continue;
+        for (int i = 0; i < TURNS; i++)
+            async::copy<false>(line + s.to + i * LANES * WIDE * (unsigned)sizeof(Bf), row + s.at[i]);
+    async::commit();
+}
+
+/* A channel's nine taps lie together, and a lane's channels beside each other: 9 words a half. */
+__device__ inline void read(Weights &to, const Frames &f, int c) {
 #pragma unroll
-        for (int h = 0; h < HALVES; h++) {
-            float v[EACH];
-            widen4(v, line.v[h][kx]);
+    for (int h = 0; h < HALVES; h++) {
+        const Pair *from = (const Pair *)(f.w + ((int64_t)h * f.channels + c) * (SIDE * SIDE));
+        to.bias[h] = *(const Pair *)(f.bias + (int64_t)h * f.channels + c);
+#pragma unroll
+        for (int i = 0; i < SIDE * SIDE; i++) {
+            float2 v = __bfloat1622float2(from[i]);
+            to.w[h][2 * i % (SIDE * SIDE)][2 * i / (SIDE * SIDE)] = v.x;
+            to.w[h][(2 * i + 1) % (SIDE * SIDE)][(2 * i + 1) / (SIDE * SIDE)] = v.y;
+        }
+    }
+}
+
+/* A column of a row of the input, to the sums of the row above (its third row of taps), of its own and of the row below. */
+__device__ inline void taps(Sums &above, Sums &own, Sums &below, int column, unsigned line, const Weights &w) {
+#pragma unroll
+    for (int h = 0; h < HALVES; h++) {
+        unsigned word = async::word(line + (unsigned)((column * HALVES + h) * CHANNELS * sizeof(Bf)));
+        const float v[EACH] = {async::low(word), async::high(word)};
+#pragma unroll
+        for (int kx = 0; kx < SIDE; kx++) {
+            int to = column - kx; /* the output whose tap kx this column is */
+            if (to < 0 || to >= ACROSS) continue;
 #pragma unroll
             for (int k = 0; k < EACH; k++) {
-                above.s[h][k] = fmaf(v[k], w[h][2 * SIDE + kx][k], above.s[h][k]);
-                own.s[h][k] = fmaf(v[k], w[h][SIDE + kx][k], own.s[h][k]);
-                below.s[h][k] = fmaf(v[k], w[h][kx][k], below.s[h][k]);
+                above.s[to][h][k] = fmaf(v[k], w.w[h][2 * SIDE + kx][k], above.s[to][h][k]);
+                own.s[to][h][k] = fmaf(v[k], w.w[h][SIDE + kx][k], own.s[to][h][k]);
+                below.s[to][h][k] = fmaf(v[k], w.w[h][kx][k], below.s[to][h][k]);
             }
         }
     }
 }
 
+/* A warp's way down: everything about it that a row needs. */
+struct Walk {
+    Source source;
+    Weights w;
+    const Bf *x;      /* the next row to bring */
+    int rows;         /* how many there are */
+    Bf *y;            /* of the row above */
+    unsigned now, before, me; /* bytes: where the row and the one before it lie in the ring; the lane's place in it */
+    bool left, right; /* are there columns? */
+    bool here;        /* has the lane channels? */
+};
+
 /* r(d * r(silu(gate))) of finished sums. */
-__device__ inline Four finish(const Sums &sums, const Four bias[HALVES]) {
-    Four out;
+__device__ inline void finish(const Walk &k, int64_t y_column, const Sums &sums) {
 #pragma unroll
-    for (int k = 0; k < EACH / 2; k++) {
-        Pair value = add(round2(sums.s[0][2 * k], sums.s[0][2 * k + 1]), bias[0].p[k]);
-        float2 gate = __bfloat1622float2(add(round2(sums.s[1][2 * k], sums.s[1][2 * k + 1]), bias[1].p[k]));
-        out.p[k] = mul(value, round2(act::silu_of_bf16(gate.x), act::silu_of_bf16(gate.y)));
+    for (int i = 0; i < ACROSS; i++) {
+        Pair value = add(round2(sums.s[i][0][0], sums.s[i][0][1]), k.w.bias[0]);
+        Pair gate = add(round2(sums.s[i][1][0], sums.s[i][1][1]), k.w.bias[1]);
+        unsigned word;
+        memcpy(&word, &gate, sizeof word);
+        Pair out = mul(value, round2(act::silu_of_bf16(async::low(word)), act::silu_of_bf16(async::high(word))));
+        if (k.here) *(Pair *)(k.y + i * y_column) = out;
     }
-    return out;
 }
 
-/* blockIdx: columns, channels, frames. */
-__global__ void __launch_bounds__(THREADS, 2) k_dwconv3_glu(Frames f) {
-    int c = ((int)blockIdx.y * LANES + (int)threadIdx.x) * EACH, px = (int)blockIdx.x * COLUMNS + (int)threadIdx.y;
-    if (c >= f.channels || px >= f.width) return;
-    Edges e = {px > 0, px + 1 < f.width};
-    const Bf *x = f.x + blockIdx.z * f.x_frame + px * f.x_column + c;
-    Bf *y = f.y + blockIdx.z * f.y_frame + px * f.y_column + c;
-    float w[HALVES][SIDE * SIDE][EACH];
-    Four bias[HALVES];
+__device__ inline void bring_next(Walk &k, const Frames &f, unsigned line) {
+    bring(line, k.source, k.x, k.rows-- > 0);
+    k.x += f.x_row;
+}
+
+/* The next row, which the sums above finish with; those below begin. */
+__device__ inline void step(Walk &k, const Frames &f, Sums &above, Sums &own, Sums &below, bool first, unsigned ring) {
+    async::wait<STAGES - 2>();
+    __syncwarp(); /* the row is there, and no lane reads the row before it any more */
+    bring_next(k, f, ring + k.before);
+    unsigned line = k.me + k.now;
+    below = Sums{};
+    if (k.left) taps(above, own, below, 0, line, k.w);
 #pragma unroll
-    for (int h = 0; h < HALVES; h++) {
-        const Bf *from = f.w + ((int64_t)h * f.channels + c) * (SIDE * SIDE); /* channel by channel */
-        bias[h] = get<2>(f.bias + (int64_t)h * f.channels + c);
-#pragma unroll
-        for (int i = 0; i < SIDE * SIDE; i++) {
-            float v[EACH];
-            widen4(v, get<2>(from + i * EACH));
-#pragma unroll
-            for (int k = 0; k < EACH; k++) w[h][(i * EACH + k) % (SIDE * SIDE)][(i * EACH + k) / (SIDE * SIDE)] = v[k];
+    for (int column = 1; column <= ACROSS; column++) taps(above, own, below, column, line, k.w);
+    if (k.right) taps(above, own, below, COLUMNS - 1, line, k.w);
+    if (!first) {
+        finish(k, f.y_column, above);
+        k.y += f.y_row;
+    }
+    k.before = k.now;
+    k.now = k.now + LINE < RING ? k.now + LINE : 0;
+}
+
+__global__ void __launch_bounds__(LANES *WARPS, 4) k_dwconv3_glu(Frames f) {
+    __shared__ Line rings[WARPS][STAGES];
+    int lane = threadIdx.x % LANES, warp = __shfl_sync(0xffffffffu, threadIdx.x / LANES, 0); /* known to be the warp's */
+    unsigned task = blockIdx.x * WARPS + warp;
+    if (task >= f.tasks) return;
+    unsigned group = task / f.strips, frame = group / f.chunks; /* warps beside each other: columns beside each other */
+    int px = (int)(task - group * f.strips) * ACROSS, c = (int)(group - frame * f.chunks) * CHANNELS, mine = c + lane * EACH;
+    if (px > f.width - ACROSS) px = f.width - ACROSS; /* columns that two warps make alike */
+    unsigned ring = async::place_of(rings[warp]);
+    Walk k;
+    k.source = source_of(f, px, c, lane);
+    k.x = f.x + frame * f.x_frame, k.rows = f.height;
+    for (int s = 0; s < STAGES - 1; s++) bring_next(k, f, ring + s * LINE);
+    k.here = mine < f.channels;
+    read(k.w, f, k.here ? mine : 0);
+    k.y = f.y + frame * f.y_frame + px * f.y_column + mine;
+    k.now = 0, k.before = RING - LINE, k.me = ring + lane * EACH * (unsigned)sizeof(Bf);
+    k.left = px > 0, k.right = px + ACROSS < f.width;
+    Sums a = {}, b = {}, d = {};
+    for (int row = 0;;) { /* the three take turns; a is what the last row leaves to be finished */
+        step(k, f, a, b, d, row == 0, ring);
+        if (++row == f.height) {
+            a = b;
+            break;
         }
+        step(k, f, b, d, a, false, ring);
+        if (++row == f.height) {
+            a = d;
+            break;
+        }
+        step(k, f, d, a, b, false, ring);
+        if (++row == f.height) break;
     }
-    Sums above = {}, own = {}, below = {};
-    Line line, next;
-    read(line, x, f, e);
-    for (int row = 0; row < f.height; row++) {
-        if (row + 1 < f.height) read(next, x + (row + 1) * f.x_row, f, e);
-        taps(above, own, below, line, w, e);
-        if (row) put(y + (row - 1) * f.y_row, finish(above, bias));
-        above = own, own = below, below = Sums{};
-        line = next;
-    }
-    put(y + (f.height - 1) * f.y_row, finish(above, bias));
+    finish(k, f.y_column, a);
 }
 
-bool multiples(const Tensor &t) {
+bool multiples(const Tensor &t, int n) {
     for (int d = 0; d < t.rank - 1; d++)
-        if (t.shape[d] > 1 && t.stride[d] % EACH) return false;
-    return (uintptr_t)t.data % (EACH * sizeof(Bf)) == 0;
+        if (t.shape[d] > 1 && t.stride[d] % n) return false;
+    return (uintptr_t)t.data % (n * sizeof(Bf)) == 0;
 }
 
 bool fits(const Dwconv3Glu *a) {
     const Tensor &y = a->y, &x = a->x, &w = a->w->w, &b = a->w->bias;
     const int64_t c = y.rank == 4 ? y.shape[3] : 0, shape[] = {2 * c, SIDE, SIDE, 1};
-    if (!c || c % EACH || x.rank != 4 || x.shape[3] != 2 * c || x.stride[3] != 1 || y.stride[3] != 1) return false;
+    if (!c || c % WIDE || x.rank != 4 || x.shape[3] != 2 * c || x.stride[3] != 1 || y.stride[3] != 1) return false;
     for (int d = 0; d < 3; d++)
-        if (x.shape[d] != y.shape[d]) return false;
+        if (x.shape[d] != y.shape[d] || x.shape[d] > 1 << 20) return false;
     if (w.rank != 4 || memcmp(w.shape, shape, sizeof shape) || !tensor_contiguous(w) || !b.rank || tensor_numel(b) != 2 * c)
         return false;
-    return multiples(x) && multiples(y) && (uintptr_t)w.data % (EACH * sizeof(Bf)) == 0 &&
-           (uintptr_t)b.data % (EACH * sizeof(Bf)) == 0 && y.shape[0] <= 65535 && c <= (int64_t)65535 * LANES * EACH;
+    if (y.shape[2] < ACROSS) return false;
+    int64_t strips = blocks_for(y.shape[2], ACROSS), chunks = blocks_for(c, CHANNELS);
+    return multiples(x, WIDE) && multiples(y, EACH) && (uintptr_t)w.data % sizeof(Pair) == 0 &&
+           (uintptr_t)b.data % sizeof(Pair) == 0 && c <= INT32_MAX / 2 && strips * chunks <= INT32_MAX / y.shape[0];
 }
 
 Status dwconv3_glu_fast(Exec *x, const void *args) {
     const Dwconv3Glu *a = (const Dwconv3Glu *)args;
     if (!tensor_numel(a->y) || !fits(a)) return DWCONV_CUDA->run(x, args);
-    Frames f = {(const Bf *)a->x.data, (const Bf *)a->w->w.data, (const Bf *)a->w->bias.data, (Bf *)a->y.data,
-                (int)a->y.shape[1], (int)a->y.shape[2], (int)a->y.shape[3], a->x.stride[0], a->x.stride[1], a->x.stride[2],
-                a->y.stride[0], a->y.stride[1], a->y.stride[2]};
-    dim3 grid(blocks_for(f.width, COLUMNS), blocks_for(f.channels, LANES * EACH), (unsigned)a->y.shape[0]);
-    k_dwconv3_glu<<<grid, dim3(LANES, COLUMNS), 0, x->cuda->stream>>>(f);
+    Frames f = {};
+    f.x = (const Bf *)a->x.data, f.w = (const Bf *)a->w->w.data, f.bias = (const Bf *)a->w->bias.data, f.y = (Bf *)a->y.data;
+    f.height = (int)a->y.shape[1], f.width = (int)a->y.shape[2], f.channels = (int)a->y.shape[3];
+    f.strips = blocks_for(f.width, ACROSS), f.chunks = blocks_for(f.channels, CHANNELS);
+    f.tasks = f.strips * f.chunks * (unsigned)a->y.shape[0];
+    f.x_frame = a->x.stride[0], f.x_row = a->x.stride[1], f.x_column = a->x.stride[2];
+    f.y_frame = a->y.stride[0], f.y_row = a->y.stride[1], f.y_column = a->y.stride[2];
+    k_dwconv3_glu<<<blocks_for(f.tasks, WARPS), LANES * WARPS, 0, x->cuda->stream>>>(f);
     return cuda_launched(x, "dwconv3_glu");
 }
 

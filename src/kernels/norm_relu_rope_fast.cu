@@ -4,8 +4,8 @@
  * A warp takes a row, 4 elements a lane and access, which is the order that the mean chain sums in (cuda_four.cuh); the row
  * waits in shared memory between its two passes, and the next one is fetched while this one is written. A vector is two
  * pairs, and heads are multiples of four wide, so a lane rotates what it normed.
- * Easy to get wrong: below 16 rows PyTorch sums in another order: those rows are the reference's; y may be x, which is read
- * before it is written; the rotation has no fused multiply-add. */
+ * Easy to get wrong: below 16 rows, and in rows below 128 elements, PyTorch sums in another order: those are the reference's;
+ * y may be x, which is read before it is written; the rotation has no fused multiply-add. */
 #include "kernels/chain.h"
 #include "kernels/cuda_four.cuh"
 #include "kernels/registry.h"
@@ -16,7 +16,8 @@ namespace {
 
 using namespace four;
 
-constexpr int THREADS = 128, WARPS = THREADS / 32, LEAST_ROWS = 16, BLOCKS_AN_SM = 16;
+constexpr int THREADS = 128, WARPS = THREADS / 32, LEAST_ROWS = 16, LEAST_COLS = 128;
+constexpr int MOST_BLOCKS = 16, ROOM = 200 << 10; /* resident on a multiprocessor; bytes of its shared memory to count on */
 constexpr int MOST_COLS = 4096; /* WARPS rows fit 48 KiB */
 
 static_assert(MOST_COLS * WARPS * sizeof(Bf) <= 48 << 10, "shared memory of a block");
@@ -81,7 +82,7 @@ bool fits(const Tensor &t, Row *out) { return t.rank == 2 && regular(t, VEC, out
 bool arrange(const NormReluRope *a, Turns *t) {
     const Tensor *tables[] = {&a->cos, &a->sin};
     int64_t d = a->y.rank == 2 ? a->y.shape[1] : 0;
-    if (!d || d > MOST_COLS || d % VEC || a->y.shape[0] < LEAST_ROWS || !tensor_same_shape(a->y, a->x) ||
+    if (d < LEAST_COLS || d > MOST_COLS || d % VEC || a->y.shape[0] < LEAST_ROWS || !tensor_same_shape(a->y, a->x) ||
         !tensor_same_shape(a->y, a->yr) || !fits(a->y, &t->y) || !fits(a->yr, &t->yr) || !fits(a->x, &t->x))
         return false;
     if (a->w.rank != 1 || a->w.shape[0] != d || a->w.stride[0] != 1 || (uintptr_t)a->w.data % (VEC * sizeof(Bf))) return false;
@@ -102,8 +103,9 @@ Status norm_relu_rope_fast(Exec *x, const void *args) {
     const NormReluRope *a = (const NormReluRope *)args;
     Turns t = {};
     if (!tensor_numel(a->y) || !arrange(a, &t)) return chain_run(x, OP_norm_relu_rope, args);
-    int64_t blocks = (t.rows + WARPS - 1) / WARPS, most = (int64_t)x->cuda->sm_count * BLOCKS_AN_SM;
     size_t room = (size_t)(t.vectors * WARPS) * sizeof(Four);
+    int64_t resident = ROOM / (int64_t)(room + 1024), blocks = (t.rows + WARPS - 1) / WARPS;
+    int64_t most = (int64_t)x->cuda->sm_count * (resident < MOST_BLOCKS ? resident : MOST_BLOCKS); /* no second wave */
     k_norm_relu_rope<<<(unsigned)(blocks < most ? blocks : most), THREADS, room, x->cuda->stream>>>(t);
     return cuda_launched(x, "norm_relu_rope");
 }

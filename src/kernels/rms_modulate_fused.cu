@@ -192,8 +192,10 @@ __device__ inline float turn(float own, float other, float c, float s) {
     return ROPE_SPLIT_FMA ? fmaf(s, other, own * c) : own * c + s * other;
 }
 
-/* PER: vectors of a thread, EACH: of half a head. blockIdx.x: token, and q or k: the second finds the tables in a cache. */
-template <int PER, int EACH> __global__ void __launch_bounds__(THREADS) k_norm_rope_split(Turned a, int sides) {
+/* PER: vectors of a thread, EACH: of half a head. blockIdx.x: token, and q or k: the second finds the tables in a cache. The
+ * arguments are a constant of the grid, so that the side is looked up in place, not in a copy of every thread's own. */
+template <int PER, int EACH>
+__global__ void __launch_bounds__(THREADS) k_norm_rope_split(const __grid_constant__ Turned a, int sides) {
     int64_t token = blockIdx.x / sides;
     Side s = a.side[blockIdx.x % sides];
     const Four *in = at(s.x, token);
