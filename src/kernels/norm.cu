@@ -7,7 +7,6 @@
  * Easy to get wrong: Welford merges are not symmetric; var is a true division; rsqrtf, not 1/sqrtf. */
 #include "kernels/cuda_rows.cuh"
 #include "kernels/registry.h"
-#include "kernels/rms_rows.h"
 
 using rows::r;
 
@@ -384,7 +383,6 @@ Status rmsnorm_cuda(Exec *x, const void *args) {
     if (a->form < RMS_ONCE || a->form > RMS_PLUS_ONE || (a->form == RMS_PLUS_ONE && !a->w.rank))
         return fail(x->error, ERR_MODEL, "rmsnorm: form %d is unknown, or needs a weight", (int)a->form);
     if (!tensor_numel(a->y)) return OK;
-    if (rms_rows_fits(a)) return rms_rows(x, a);
     if (a->y.dtype == BF16) rmsnorm_typed<__nv_bfloat16>(x, a);
     else rmsnorm_typed<float>(x, a);
     return cuda_launched(x, "rmsnorm");

@@ -62,6 +62,7 @@ const Family FAMILIES_CUDA[] = {
     {"linear-packed", EXACT, LINEAR_PACKED_CUDA, 2, "products of one input as one"},
     {"linear-rows", EXACT, LINEAR_ROWS_CUDA, 1, "rows of all steps in one product"},
     {"mean-norm", EXACT, MEAN_NORM_CUDA, 3, "RMS norm, scale, gate and residual in one pass"},
+    {"rms-rows", EXACT, RMS_ROWS_CUDA, 1, "RMS norm of rows that stay in registers"},
     {"qk-mean-norm-rope", EXACT, QK_MEAN_NORM_CUDA, 1, "QK norm in two roundings + RoPE in one pass"},
     {"rms-modulate", EXACT, RMS_MODULATE_FUSED_CUDA, 2, "RMS norm + modulations, with the gated residual before it, in one pass"},
     {"norm-rope-split", EXACT, NORM_ROPE_SPLIT_FUSED_CUDA, 1, "norm of whole rows + RoPE of their heads in one pass"},

@@ -125,7 +125,7 @@ extern const Impl GUIDANCE_CUDA[];
 extern const int GUIDANCE_CUDA_COUNT;
 extern const Impl CHAN_NORM_CUDA[], WAN_NORM_CUDA[];
 extern const int CHAN_NORM_CUDA_COUNT;
-extern const Impl MEAN_NORM_CUDA[], QK_MEAN_NORM_CUDA[];
+extern const Impl MEAN_NORM_CUDA[], QK_MEAN_NORM_CUDA[], RMS_ROWS_CUDA[];
 extern const Impl RMS_MODULATE_FUSED_CUDA[], NORM_ROPE_SPLIT_FUSED_CUDA[];
 #endif
 

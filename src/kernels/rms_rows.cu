@@ -1,11 +1,11 @@
-/* rms_rows.cu - see rms_rows.h. A warp takes a row, 4 elements a lane and access (cuda_four.cuh), and keeps it in registers from
- * its one reading to its writing: all of a row's loads are under way at once.
+/* rms_rows.cu - rmsnorm in the order of the mean chain, each row read once, BF16: the family rms-rows. A warp takes a row, 4
+ * elements a lane and access (cuda_four.cuh), and keeps it in registers from its one reading to its writing: all of a row's loads
+ * are under way at once.
  *
  * Easy to get wrong: below 16 rows, and in rows below 128 elements, PyTorch sums in another order: those are not taken; y may
  * be x. */
-#include "kernels/rms_rows.h"
-
 #include "kernels/cuda_four.cuh"
+#include "kernels/registry.h"
 
 namespace {
 
@@ -55,29 +55,33 @@ template <int KEEP> void launch(Exec *x, const Rows &rows, bool plus_one) {
     else k_rms_rows<KEEP, false><<<blocks, THREADS, 0, x->cuda->stream>>>(rows);
 }
 
-bool arrange(const RmsNorm *a, Rows *out) {
-    char why[100];
+Rows rows_for(const RmsNorm *a) {
+    Rows r = {};
+    regular(a->y, VEC, &r.y), regular(a->x, VEC, &r.x);
+    int64_t cols = a->y.shape[a->y.rank - 1];
+    r.w = a->w.rank ? (const Four *)a->w.data : NULL;
+    r.rows = rows_of(a->y), r.vectors = (int)(cols / VEC);
+    r.inverse = 1.0f / (float)cols, r.eps = a->eps;
+    return r;
+}
+
+bool accepts(const void *args, char *why, size_t size) {
+    const RmsNorm *a = (const RmsNorm *)args;
     int64_t cols = a->y.rank ? a->y.shape[a->y.rank - 1] : 0;
-    if ((a->form != RMS_TWICE && a->form != RMS_PLUS_ONE) || a->y.dtype != BF16 || a->x.dtype != BF16 || cols < LEAST_COLS ||
-        cols % VEC || cols > MOST * 32 * VEC || !tensor_same_shape(a->y, a->x) || rows_of(a->y) < LEAST_ROWS)
-        return false;
-    if (!regular(a->y, VEC, &out->y) || !regular(a->x, VEC, &out->x) || !fits_one("w", a->w, cols, why, sizeof why)) return false;
-    out->w = a->w.rank ? (const Four *)a->w.data : NULL;
-    out->rows = rows_of(a->y), out->vectors = (int)(cols / VEC);
-    out->inverse = 1.0f / (float)cols, out->eps = a->eps;
-    return true;
+    Row row;
+    if (a->form != RMS_TWICE && a->form != RMS_PLUS_ONE) REFUSE("norm form %d", (int)a->form);
+    if (a->y.dtype != BF16 || a->x.dtype != BF16) REFUSE("%s, expected BF16", dtype_name(a->y.dtype));
+    if (cols < LEAST_COLS || cols % VEC || cols > MOST * 32 * VEC)
+        REFUSE("rows of %lld, expected a multiple of %d from %d to %d", (long long)cols, VEC, LEAST_COLS, MOST * 32 * VEC);
+    if (rows_of(a->y) < LEAST_ROWS) REFUSE("%lld rows, expected at least %d", (long long)rows_of(a->y), LEAST_ROWS);
+    if (!tensor_same_shape(a->y, a->x) || !regular(a->y, VEC, &row) || !regular(a->x, VEC, &row))
+        REFUSE("no rows of one distance, aligned to %d elements", VEC);
+    return fits_one("w", a->w, cols, why, size);
 }
 
-} /* namespace */
-
-bool rms_rows_fits(const RmsNorm *a) {
-    Rows rows = {};
-    return arrange(a, &rows);
-}
-
-Status rms_rows(Exec *x, const RmsNorm *a) {
-    Rows rows = {};
-    arrange(a, &rows);
+Status rms_rows(Exec *x, const void *args) {
+    const RmsNorm *a = (const RmsNorm *)args;
+    Rows rows = rows_for(a);
     bool plus_one = a->form == RMS_PLUS_ONE;
     int each = (rows.vectors + 31) / 32; /* vectors of a lane */
     if (each <= FEW) launch<FEW>(x, rows, plus_one);
@@ -85,3 +89,7 @@ Status rms_rows(Exec *x, const RmsNorm *a) {
     else launch<MOST>(x, rows, plus_one);
     return cuda_launched(x, "rmsnorm");
 }
+
+} /* namespace */
+
+const Impl RMS_ROWS_CUDA[] = {{OP_rmsnorm, "cuda_rows", rms_rows, NULL, accepts}};
