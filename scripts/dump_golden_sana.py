@@ -53,7 +53,6 @@ def draw(name, shape, g):
 
 RUN = {"in_channels": 4, "out_channels": 4, "caption_channels": 48}      # of the transformer in whole clips
 RUN_720 = {**RUN, "in_channels": 8, "out_channels": 8, "patch_size": [1, 1, 1], "sample_size": 22}
-RATIOS = {"spatial_compression_ratio": 32, "temporal_compression_ratio": 8}   # or the class makes up twice its decoder's
 RUN_TEXT = {"vocab_size": 366, "max_position_embeddings": 4096}
 PROMPT, NEGATIVE, MOTION = "A cat runs", "bad", 30
 HEIGHT, WIDTH, CLIP, LENGTH = 32, 64, 5, 24
@@ -135,7 +134,7 @@ def autoencoder(folder, kind):
         with open(f"{folder}/tiny-wan/config.json") as f:
             return wan.model(json.load(f), torch.float32)
     with open(f"{folder}/tiny-ltx2-vae/20.json") as f:
-        return ltx2.vae_of({**json.load(f), **RATIOS}, torch.float32)
+        return ltx2.vae_of(json.load(f), torch.float32)
 
 
 def pipeline(folder, kind, dtype, tmp):

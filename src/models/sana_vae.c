@@ -17,27 +17,27 @@ static const char WAN[] = "AutoencoderKLWan", LTX2[] = "AutoencoderKLLTX2Video";
 typedef struct Said {
     const char *index; /* the class by model_index.json; NULL: not said */
     bool ltx2;
-    int64_t spatial, temporal; /* 0: not said */
+    int64_t spatial, temporal; /* -1: not said */
 } Said;
 
 static Status read_said(const char *path, const Json *j, void *out, Error *e) {
     Said *s = out;
     const char *name = s->index ? s->index : WAN;
-    const JsonSize sizes[] = {{"spatial_compression_ratio", &s->spatial}, {"temporal_compression_ratio", &s->temporal}};
     TRY(json_string(j, "_class_name", &name, path, e));
     s->ltx2 = !strcmp(name, LTX2);
     if (!s->ltx2 && strcmp(name, WAN) != 0)
         return fail(e, ERR_MODEL, "%s: _class_name: found %.80s, expected %s or %s", path, name, WAN, LTX2);
     if (s->index && strcmp(name, s->index) != 0)
         return fail(e, ERR_MODEL, "%s: _class_name: found %s, but model_index.json says %.80s", path, name, s->index);
-    return s->ltx2 ? json_sizes(j, sizes, sizeof sizes / sizeof *sizes, path, e) : OK;
+    TRY(json_int(j, "spatial_compression_ratio", &s->spatial, path, e));
+    return json_int(j, "temporal_compression_ratio", &s->temporal, path, e);
 }
 
 Status sana_vae_open(const char *folder, const Json *index, SanaVae *out, Error *e) {
     static const ModelClass CLASSES[] = {{"vae", WAN, LTX2}};
     const cJSON *class = cJSON_GetArrayItem(json_get(index, "vae"), 1); /* [library, class] */
     char path[4096];
-    Said said = {.index = cJSON_IsString(class) ? class->valuestring : NULL};
+    Said said = {.index = cJSON_IsString(class) ? class->valuestring : NULL, .spatial = -1, .temporal = -1};
     *out = (SanaVae){0};
     TRY(model_check_classes(folder, index, CLASSES, 1, e));
     snprintf(path, sizeof path, "%s/vae", folder);
@@ -54,8 +54,8 @@ Status sana_vae_open(const char *folder, const Json *index, SanaVae *out, Error 
     out->measure = (VaeLtx2){.c = out->ltx.c, .inverse = true};
     int64_t pixels = sana_vae_scale(out), frames = sana_vae_frames_each(out);
     const ModelFit fits[] = {
-        {"vae spatial_compression_ratio / its decoder's", said.spatial ? said.spatial : pixels, pixels},
-        {"vae temporal_compression_ratio / its decoder's", said.temporal ? said.temporal : frames, frames},
+        {"vae spatial_compression_ratio / its decoder's", said.spatial < 0 ? pixels : said.spatial, pixels},
+        {"vae temporal_compression_ratio / its decoder's", said.temporal < 0 ? frames : said.temporal, frames},
     };
     return model_check_fits(folder, fits, sizeof fits / sizeof *fits, e);
 }
