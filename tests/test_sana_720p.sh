@@ -40,10 +40,6 @@ works "decode" "$DITTO" decode all/latents.safetensors -m sana --device cpu -q $
 same "decode" a b
 works "ab" "$DITTO" ab -m sana --reference all --device cpu
 says "ab" "equal bits: yes"
-printf '{"prompt": "a cat", "output": "c%%d.png", "seed": 3}\n{"prompt": "a dog", "output": "d%%d.png", "seed": 4}\n' >jobs.jsonl
-# shellcheck disable=SC2086
-works "batch" "$DITTO" batch jobs.jsonl --out . -m sana --device cpu -q $size --steps 2 --max-sequence-length 24 --no-metadata
-same "batch" a c
 works "a picture" sana -p "a cat" -i "$GOLDEN/drawing.png" -o "e%d.png"
 ! cmp -s a1.png e1.png
 is $? "a picture changes nothing"
@@ -65,6 +61,12 @@ if sana -p "a cat" -o a.mp4 >.out 2>.err; then
     works "inspect" "$DITTO" inspect a.mp4
     says "inspect" '"vae_dtype":"bf16"'
     works "verify" "$DITTO" verify a.mp4 -m sana --device cpu -q
+    printf '{"prompt": "a cat", "output": "c.mp4", "seed": 3}\n{"prompt": "a dog", "output": "d.mp4", "seed": 4}\n' >jobs.jsonl
+    # shellcheck disable=SC2086
+    works "batch" "$DITTO" batch jobs.jsonl --out . -m sana --device cpu -q $size --steps 2 --max-sequence-length 24
+    works "compare" "$DITTO" compare a.mp4 c.mp4
+    ! "$DITTO" compare a.mp4 d.mp4 >.out 2>.err
+    is $? "two prompts, one clip"
     works "a clip from a picture" sana -p "a cat" -i "$GOLDEN/drawing.png" -o b.mp4
     works "verify" "$DITTO" verify b.mp4 -m sana --device cpu -q -i "$GOLDEN/drawing.png"
 else

@@ -304,15 +304,14 @@ static Status encode_image(SanaVideo *z, Exec *x, const Run *run) {
 static Status sana_video_encode(Model *m, Exec *x, const Run *run) {
     SanaVideo *z = (SanaVideo *)m;
     int passes = run->cfg ? 2 : 1;
-    int64_t scale = sana_vae_scale(&z->vae);
+    int64_t scale = sana_vae_scale(&z->vae), h = run->job->made_height / scale, w = run->job->made_width / scale;
     Tensor embeds[2];
     z->grid = grid_of(z, run->job);
     model_enter(x, &m->part[DIT_PART]);
     for (int i = 0; i < passes; i++) dit_sana_video_prompt_room(&z->dit, x, run->job->max_sequence_length, &z->prompt[i]);
     TRY(dit_sana_video_rope(&z->dit, x, &z->grid));
     if (run->image)
-        z->first = exec_tensor(x, m->part[ENCODER_PART].dtype, 4,
-                               (int64_t[]){1, run->job->made_height / scale, run->job->made_width / scale, sana_vae_latent(&z->vae)});
+        z->first = exec_tensor(x, m->part[ENCODER_PART].dtype, 4, (int64_t[]){1, h, w, sana_vae_latent(&z->vae)});
     size_t mark = arena_mark(x->work);
     TRY(encode_texts(z, x, run, embeds));
     if (run->image) TRY(encode_image(z, x, run));
