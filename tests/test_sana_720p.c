@@ -117,7 +117,7 @@ static Json *index_of(const char *model) {
     return j;
 }
 
-static Status bind(Golden *g, const char *model, DType dtype, Bound *b) {
+static Status bind_all(Golden *g, const char *model, DType dtype, Bound *b) {
     char path[700];
     Json *index = index_of(model);
     *b = (Bound){.w.bind.prefix = ""};
@@ -130,6 +130,14 @@ static Status bind(Golden *g, const char *model, DType dtype, Bound *b) {
     sana_vae_encode_bind(&b->v, &b->w.bind);
     TRY(weights_open(path, &b->w.files, &g->error));
     return golden_bind(g, &b->w, dtype, NULL);
+}
+
+/* false, counted and cleaned up, where it fails. */
+static bool bound(Golden *g, const char *model, DType dtype, Bound *b) {
+    Status s = bind_all(g, model, dtype, b);
+    expect_at(s == OK, "the autoencoder", g->error.text, 0);
+    if (s != OK) golden_unbind(&b->w);
+    return s == OK;
 }
 
 static float rounded(double v, DType t) { return t == BF16 ? bf16_round((float)v) : (float)v; }
@@ -174,7 +182,7 @@ static Status see(Tap *base, Exec *x, const char *name, Tensor t) {
 static void latents(Golden *g, const char *model, DType dtype) {
     Bound b;
     size_t mark = arena_mark(&g->work);
-    expect_ok(bind(g, model, dtype, &b), &g->error);
+    if (!bound(g, model, dtype, &b)) return;
     expect(b.v.ltx2 && sana_vae_latent(&b.v) == 8 && sana_vae_scale(&b.v) == 32 && sana_vae_frames_each(&b.v) == 8 &&
            sana_vae_least(&b.v) == 2);
     Tensor z = ltx2_latents(g, "z", LTX2_LATENT, F32), video = ltx2_video_like(g, &b.v.ltx.c, LTX2_LATENT);
@@ -198,7 +206,7 @@ static void pieces(Golden *g, const char *model, DType dtype) {
     enum { FRAMES = 17 };
     Bound b;
     size_t mark = arena_mark(&g->work), peak[SANA_VAE_THRIFTS + 1];
-    expect_ok(bind(g, model, dtype, &b), &g->error);
+    if (!bound(g, model, dtype, &b)) return;
     int64_t scale = sana_vae_scale(&b.v), frames = 1 + (FRAMES - 1) * sana_vae_frames_each(&b.v);
     Tensor z = exec_new_as(&g->x, F32, FRAMES, LTX2_Y, LTX2_X, LTX2_C), rgb[2];
     wan_normal("pieces", tensor_numel(z), z.data);
