@@ -39,7 +39,7 @@ int64_t sana_vae_least(const SanaVae *v);
 Status sana_vae_encode(const SanaVae *v, Exec *x, Tensor picture, Tensor z);
 /* video [frames, scale Y, scale X, 3], U8 or of x's dtype, from z [F, Y, X, latent] as the transformer leaves it: as
  * vae_wan_decode() has it. thrift, 0 to SANA_VAE_THRIFTS: the same sums with less memory, Wan's in tiles, LTX-2's in pieces of
- * a clip, each half as long as the one before. */
+ * a clip, half as long at every turn, but never shorter than what the last resnets look ahead. */
 Status sana_vae_decode(const SanaVae *v, Exec *x, Tensor z, int thrift, Tensor video);
 
 #endif
