@@ -121,10 +121,19 @@ sana_parity() {
         parity s-tiny-$dtype "$tiny" $dtype 64 32 3 24 "$p" --frames 5 --cfg-scale 4 -n bad --motion-score 30
         parity s-tiny-image-$dtype "$tiny" $dtype 64 32 3 24 "$p" --frames 5 -i tests/golden/drawing.png
     done
+    python3 scripts/dump_golden_sana.py tests/golden --folder "$tiny-720p" --ltx2 # of 720p: LTX-2's autoencoder
+    for dtype in f32 bf16; do
+        parity s-tiny-720p-$dtype "$tiny-720p" $dtype 96 64 3 24 "$p" --frames 17 --cfg-scale 4 -n bad --motion-score 30
+        parity s-tiny-720p-image-$dtype "$tiny-720p" $dtype 96 64 3 24 "$p" --frames 9 -i tests/golden/drawing.png
+    done
     if [ -n "${WIDE:-}" ]; then # production widths, few layers
         python3 scripts/random_checkpoint.py "$wide" --model sana-video --layers 2 --gemma-layers 3
         parity s-wide-bf16 "$wide" bf16 832 480 2 300 "$p" --frames 17
         parity s-wide-image-bf16 "$wide" bf16 832 480 2 300 "$p" --frames 17 -i tests/golden/photo.jpg
+        rm -rf "$wide"
+        python3 scripts/random_checkpoint.py "$wide" --model sana-video-720p --layers 2 --gemma-layers 3
+        parity s-wide-720p-bf16 "$wide" bf16 1280 704 2 300 "$p" --frames 81
+        parity s-wide-720p-image-bf16 "$wide" bf16 1280 704 2 300 "$p" --frames 17 -i tests/golden/photo.jpg
         rm -rf "$wide"
     fi
     if [ -n "${FULL:-}" ]; then

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Writes the golden files of SANA-Video: of the transformer, tests/golden/sdit_{f32,bf16}.safetensors, and of whole clips,
-tests/golden/sana_{t2v_f32,t2v_bf16,i2v_f32,euler_f32}.safetensors.
+tests/golden/sana_{t2v_f32,t2v_bf16,i2v_f32,euler_f32,720p_t2v_f32,720p_t2v_bf16,720p_i2v_f32}.safetensors.
 
     python3 scripts/dump_golden_sana.py tests/golden                # reads tests/golden/tiny-sana.json, the config
+    python3 scripts/dump_golden_sana.py tests/golden --only 720p    # the clips whose names begin so, and nothing else
     python3 scripts/dump_golden_sana.py tests/golden --folder OUT   # the clips' model as a folder, and nothing else
+    python3 scripts/dump_golden_sana.py tests/golden --folder OUT --ltx2    # the model of 720p: LTX-2's autoencoder
 
 No weights and no inputs are stored: both sides draw them from a seed (tests/golden_sana.h does it in C), tensor by tensor in
 the order of their names. Calibrated as the tiny checkpoints are: logits of the cross attention of standard deviation 3 to 5,
 gates and scales of order one. Stages are the ones that the C code shows to its tap; in the bf16 file NAME@room is the
 distance between the stage and its f32 twin from the same inputs (one number: the whole twin would be twice the stage).
 
-Clips come out of the tiny text encoder, transformer and autoencoder, drawn likewise with other sizes (RUN). Stages as those of
---dump: noise, velocity_NNN and latents_NNN F32 [1,C,F,h,w]; "grid" are the pixels at every eighth line and column of each frame.
+Clips come out of the tiny text encoder, transformer and autoencoder, drawn likewise with other sizes (RUN; RUN_720 with LTX-2's
+autoencoder, whose goldens' config is tests/golden/tiny-ltx2-vae/20.json). Stages as those of --dump: noise, velocity_NNN and latents_NNN F32 [1,C,F,h,w]; "grid" are the pixels at every eighth line and column of each frame.
 
 Easy to get wrong: the rotary tables stay f32 in a model that is loaded in bf16, and do not when it is cast afterwards.
 """
@@ -25,6 +27,7 @@ import tempfile
 import torch
 
 import dump_golden_gemma2 as gemma2
+import dump_golden_ltx2_vae as ltx2
 import dump_golden_wan as wan
 from reference import DTYPES, as_f32, save
 from make_tiny_flux import Logits
@@ -49,11 +52,14 @@ def draw(name, shape, g):
 
 
 RUN = {"in_channels": 4, "out_channels": 4, "caption_channels": 48}      # of the transformer in whole clips
+RUN_720 = {**RUN, "in_channels": 8, "out_channels": 8, "patch_size": [1, 1, 1], "sample_size": 22}
 RUN_TEXT = {"vocab_size": 366, "max_position_embeddings": 4096}
 PROMPT, NEGATIVE, MOTION = "A cat runs", "bad", 30
 HEIGHT, WIDTH, CLIP, LENGTH = 32, 64, 5, 24
 CLIPS = {"t2v": dict(steps=3, cfg=4.0, seed=5, motion_score=MOTION), "i2v": dict(steps=3, cfg=4.0, seed=6, image="drawing.png"),
-         "euler": dict(steps=2, cfg=1.0, seed=7, frames=1)}
+         "euler": dict(steps=2, cfg=1.0, seed=7, frames=1),
+         "720p_t2v": dict(steps=3, cfg=4.0, seed=8, motion_score=MOTION, size=(64, 96, 17)),
+         "720p_i2v": dict(steps=2, cfg=4.0, seed=9, image="drawing.png", size=(96, 64, 9))}
 
 
 def instruction():
@@ -122,17 +128,25 @@ def stages(dit, config):
 
 # --- whole clips ---
 
+def autoencoder(folder, kind):
+    """In f32, weights drawn."""
+    if not kind.startswith("720p"):
+        with open(f"{folder}/tiny-wan/config.json") as f:
+            return wan.model(json.load(f), torch.float32)
+    with open(f"{folder}/tiny-ltx2-vae/20.json") as f:
+        return ltx2.vae_of(json.load(f), torch.float32)
+
+
 def pipeline(folder, kind, dtype, tmp):
-    """From the tiny parts, saved and loaded in dtype; the autoencoder stays f32."""
-    from diffusers import (AutoencoderKLWan, DPMSolverMultistepScheduler, FlowMatchEulerDiscreteScheduler,
+    """From the tiny parts, saved and loaded in dtype; Wan's autoencoder stays f32."""
+    from diffusers import (DPMSolverMultistepScheduler, FlowMatchEulerDiscreteScheduler,
                            SanaImageToVideoPipeline, SanaVideoPipeline)
     from transformers import Gemma2Model, PreTrainedTokenizerFast
     with open(f"{folder}/tiny-sana.json") as f:
-        dit = make({**json.load(f), **RUN})
+        dit = make({**json.load(f), **(RUN_720 if kind.startswith("720p") else RUN)})
     with open(f"{folder}/tiny-gemma2.json") as f:
         te = gemma2.make({**json.load(f), **RUN_TEXT})
-    with open(f"{folder}/tiny-wan/config.json") as f:
-        vae = wan.model(json.load(f), torch.float32)
+    vae = autoencoder(folder, kind)
     with open(f"{tmp}/tokenizer.json", "w") as f:
         json.dump(gemma2.tokenizer(), f)
     for part, where in ((dit, "dit"), (te, "te"), (vae, "vae")):
@@ -141,12 +155,12 @@ def pipeline(folder, kind, dtype, tmp):
                                   unk_token="<unk>", pad_token="<pad>")
     te = Gemma2Model.from_pretrained(f"{tmp}/te", dtype=dtype, attn_implementation="eager")
     dit = type(dit).from_pretrained(f"{tmp}/dit", torch_dtype=dtype)
-    vae = AutoencoderKLWan.from_pretrained(f"{tmp}/vae")
+    vae = type(vae).from_pretrained(f"{tmp}/vae", torch_dtype=dtype if kind.startswith("720p") else torch.float32)
     if kind == "euler":
         scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0)
     else:
         scheduler = DPMSolverMultistepScheduler(use_flow_sigmas=True, flow_shift=8.0, prediction_type="flow_prediction")
-    cls = SanaImageToVideoPipeline if kind == "i2v" else SanaVideoPipeline
+    cls = SanaImageToVideoPipeline if kind.endswith("i2v") else SanaVideoPipeline
     pipe = cls(tokenizer=tok, text_encoder=te, vae=vae, transformer=dit, scheduler=scheduler)
     pipe.set_progress_bar_config(disable=True)
     return pipe
@@ -157,9 +171,10 @@ def real_rows(embeds, mask):
     return None if embeds is None else embeds[:, :int(mask.sum())]
 
 
-def clip(pipe, folder, steps, cfg, seed, motion_score=0, image=None, frames=CLIP):
+def clip(pipe, folder, steps, cfg, seed, motion_score=0, image=None, frames=CLIP, size=None):
     from PIL import Image
     out, seen = {}, []
+    height, width, frames = size or (HEIGHT, WIDTH, frames)
     step, prepare, encode = pipe.scheduler.step, pipe.prepare_latents, pipe.encode_prompt
 
     def encode_tap(*args, **kwargs):
@@ -181,8 +196,8 @@ def clip(pipe, folder, steps, cfg, seed, motion_score=0, image=None, frames=CLIP
     more = {"image": Image.open(f"{folder}/{image}").convert("RGB")} if image else {}
     prompt = PROMPT + (f" motion score: {motion_score}." if motion_score else "")
     try:
-        video = pipe(prompt=prompt, negative_prompt=NEGATIVE, guidance_scale=cfg, num_inference_steps=steps, height=HEIGHT,
-                     width=WIDTH, frames=frames, max_sequence_length=LENGTH, use_resolution_binning=False, output_type="np",
+        video = pipe(prompt=prompt, negative_prompt=NEGATIVE, guidance_scale=cfg, num_inference_steps=steps, height=height,
+                     width=width, frames=frames, max_sequence_length=LENGTH, use_resolution_binning=False, output_type="np",
                      generator=torch.Generator("cpu").manual_seed(seed), **more).frames[0]
     finally:
         pipe.scheduler.step, pipe.prepare_latents, pipe.encode_prompt = step, prepare, encode
@@ -203,11 +218,12 @@ def texts_of(pipe, r):
     return padded[0], masks[1], padded[1], masks[3]
 
 
-def clips(folder):
+def clips(folder, only=""):
     meta = {k: str(v) for k, v in versions("cpu").items()}
     for kind, args in CLIPS.items():
+        height, width, frames = args.get("size", (HEIGHT, WIDTH, args.get("frames", CLIP)))
         for name, dtype in DTYPES.items():
-            if name == "bf16" and kind != "t2v":
+            if not kind.startswith(only) or (name == "bf16" and not kind.endswith("t2v")):
                 continue
             with tempfile.TemporaryDirectory() as tmp:
                 pipe = pipeline(folder, kind, dtype, tmp)
@@ -217,7 +233,7 @@ def clips(folder):
                     pipe.text_encoder.float(), pipe.transformer.float()
                     pipe.encode_prompt = lambda *a, texts=texts_of(pipe, r), **k: texts
                     twin = clip(pipe, folder, **args)
-            keep = ["timesteps", "latents", "grid"] + ["velocity_000"] * (kind == "t2v") + ["noise"] * (kind == "t2v")
+            keep = ["timesteps", "latents", "grid"] + ["velocity_000", "noise"] * kind.endswith("t2v")
             r["noise"] = r["start"]
             kept = {k: r[k] for k in keep}
             if name == "bf16":
@@ -229,14 +245,14 @@ def clips(folder):
             assert px.std() > 20
             save(f"{folder}/sana_{kind}_{name}.safetensors", kept,
                         {**meta, **({"injected": "prompt_embeds, negative_prompt_embeds"} if name == "bf16" else {}),
-                         **{k: str(v) for k, v in args.items()}, "prompt": PROMPT, "negative": NEGATIVE,
-                         "height": str(HEIGHT), "width": str(WIDTH), "frames": str(args.get("frames", CLIP)),
+                         **{k: str(v) for k, v in args.items() if k != "size"}, "prompt": PROMPT, "negative": NEGATIVE,
+                         "height": str(height), "width": str(width), "frames": str(frames),
                          "max_sequence_length": str(LENGTH), "dtype": name})
 
 
-def folder(golden, out):
+def folder(golden, out, kind):
     with tempfile.TemporaryDirectory() as tmp:
-        pipeline(golden, "t2v", DTYPES["f32"], tmp).save_pretrained(out)
+        pipeline(golden, kind, DTYPES["f32"], tmp).save_pretrained(out)
     path = os.path.join(out, "model_index.json")
     with open(path) as f:
         index = json.load(f)
@@ -249,10 +265,15 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out")
     p.add_argument("--folder")
+    p.add_argument("--ltx2", action="store_true")
+    p.add_argument("--only")
     a = p.parse_args()
     torch.set_num_threads(1)
     if a.folder:
-        folder(a.out, a.folder)
+        folder(a.out, a.folder, "720p_t2v" if a.ltx2 else "t2v")
+        return
+    if a.only:
+        clips(a.out, a.only)
         return
     with open(os.path.join(a.out, "tiny-sana.json")) as f:
         config = json.load(f)

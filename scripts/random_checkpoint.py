@@ -4,7 +4,7 @@
     python3 scripts/random_checkpoint.py OUT --model flux-dev [--layers 19] [--single-layers 38] [--t5-layers 24]
                                              [--part transformer] [--seed 0] [--device cuda]
     python3 scripts/random_checkpoint.py OUT --model z-image-turbo [--layers 30] [--qwen-layers 36] [--disk-dtype f32] ...
-    python3 scripts/random_checkpoint.py OUT --model sana-video [--layers 20] [--gemma-layers 26] [--disk-dtype f32] ...
+    python3 scripts/random_checkpoint.py OUT --model sana-video|sana-video-720p [--layers 20] [--gemma-layers 26] ...
     python3 scripts/random_checkpoint.py OUT --model ltx2|ltx2-distilled|ltx2.3 [--layers 48] [--gemma-layers 48] [--part vae] ...
 
 Calibrated (README, "How it is proved"): attention logits of a few units, gates of order one, non-zero modulation and
@@ -34,7 +34,8 @@ WAN_MEAN = [-0.7571, -0.7089, -0.9113, 0.1075, -0.1745, 0.9653, -0.1517, 1.5508,
             0.2503, -0.2921]
 WAN_STD = [2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743, 3.2687, 2.1526, 2.8652, 1.5579, 1.6382, 1.1253, 2.8251,
            1.9160]
-F32_PARTS = {("z-image-turbo", "transformer"), ("sana-video", "transformer"), ("sana-video", "vae")}
+F32_PARTS = {("z-image-turbo", "transformer"), ("sana-video", "transformer"), ("sana-video", "vae"),
+             ("sana-video-720p", "transformer"), ("sana-video-720p", "vae")}
 SANA_SHARD = 5_000_000_000
 SHARDS = {"transformer": 10_000_000_000, "text_encoder": 4_000_000_000}   # bytes a file, as Z-Image is published
 
@@ -58,13 +59,15 @@ def zimage_config(model, a):
     }
 
 
-def sana_config(a):
+def sana_config(model, a):
+    large = model == "sana-video-720p"
+    channels, patch = (128, 1) if large else (16, 2)
     return {
-        "transformer": {"_class_name": "SanaVideoTransformer3DModel", "in_channels": 16, "out_channels": 16,
+        "transformer": {"_class_name": "SanaVideoTransformer3DModel", "in_channels": channels, "out_channels": channels,
                         "num_layers": a.layers or 20, "num_attention_heads": 20, "attention_head_dim": 112,
                         "num_cross_attention_heads": 20, "cross_attention_head_dim": 112, "cross_attention_dim": 2240,
-                        "caption_channels": 2304, "mlp_ratio": 3.0, "attention_bias": False, "dropout": 0.0, "sample_size": 30,
-                        "patch_size": [1, 2, 2], "norm_elementwise_affine": False, "norm_eps": 1e-6,
+                        "caption_channels": 2304, "mlp_ratio": 3.0, "attention_bias": False, "dropout": 0.0,
+                        "sample_size": 22 if large else 30, "patch_size": [1, patch, patch], "norm_elementwise_affine": False, "norm_eps": 1e-6,
                         "qk_norm": "rms_norm_across_heads", "rope_max_seq_len": 1024, "guidance_embeds": False},
         "text_encoder": {"architectures": ["Gemma2Model"], "model_type": "gemma2", "vocab_size": 256000, "hidden_size": 2304,
                          "intermediate_size": 9216, "num_hidden_layers": a.gemma_layers, "num_attention_heads": 8,
@@ -73,7 +76,8 @@ def sana_config(a):
                          "query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
                          "attention_bias": False, "attention_dropout": 0.0, "pad_token_id": 0, "bos_token_id": 2,
                          "eos_token_id": 1, "torch_dtype": "bfloat16"},
-        "vae": {"_class_name": "AutoencoderKLWan", "base_dim": 96, "z_dim": 16, "dim_mult": [1, 2, 4, 4], "num_res_blocks": 2,
+        "vae": ltx2_vae(False) if large else
+               {"_class_name": "AutoencoderKLWan", "base_dim": 96, "z_dim": 16, "dim_mult": [1, 2, 4, 4], "num_res_blocks": 2,
                 "attn_scales": [], "temperal_downsample": [False, True, True], "dropout": 0.0, "latents_mean": WAN_MEAN,
                 "latents_std": WAN_STD},
         "scheduler": {"_class_name": "DPMSolverMultistepScheduler", "use_flow_sigmas": True, "flow_shift": 8.0,
@@ -81,6 +85,25 @@ def sana_config(a):
         "tokenizer": {"tokenizer_class": "GemmaTokenizerFast", "bos_token": "<bos>", "eos_token": "<eos>",
                       "pad_token": "<pad>", "unk_token": "<unk>"},
     }
+
+
+def ltx2_vae(new):
+    """2.0's, which SANA-Video's 720p checkpoint has too, or 2.3's."""
+    ups = 4 if new else 3
+    return {"_class_name": "AutoencoderKLLTX2Video", "in_channels": 3, "out_channels": 3, "latent_channels": 128,
+            "block_out_channels": [256, 512, 1024, 1024 if new else 2048],
+            "decoder_block_out_channels": [256, 512, 512, 1024] if new else [256, 512, 1024],
+            "layers_per_block": [4, 6, 4, 2, 2] if new else [4, 6, 6, 2, 2],
+            "decoder_layers_per_block": [4, 6, 4, 2, 2] if new else [5, 5, 5, 5],
+            "spatio_temporal_scaling": [True] * 4, "decoder_spatio_temporal_scaling": [True] * ups,
+            "decoder_inject_noise": [False] * (ups + 1),
+            "downsample_type": ["spatial", "temporal", "spatiotemporal", "spatiotemporal"],
+            "upsample_type": ["spatiotemporal", "spatiotemporal", "temporal", "spatial"] if new else ["spatiotemporal"] * 3,
+            "upsample_residual": [not new] * ups, "upsample_factor": [2, 2, 1, 2] if new else [2, 2, 2],
+            "timestep_conditioning": False, "patch_size": 4, "patch_size_t": 1, "resnet_norm_eps": 1e-6,
+            "scaling_factor": 1.0, "encoder_causal": True, "decoder_causal": False, "encoder_spatial_padding_mode": "zeros",
+            "decoder_spatial_padding_mode": "zeros" if new else "reflect", "spatial_compression_ratio": 32,
+            "temporal_compression_ratio": 8}
 
 
 def ltx2_config(model, a):
@@ -98,7 +121,6 @@ def ltx2_config(model, a):
         vocoder = {"_class_name": "LTX2Vocoder", **vocoder, "hidden_channels": 1024, "upsample_kernel_sizes": [16, 15, 8, 4, 4],
                    "upsample_factors": [6, 5, 2, 2, 2], "act_fn": "leaky_relu", "leaky_relu_negative_slope": 0.1,
                    "final_act_fn": "tanh", "final_bias": True, "output_sampling_rate": 24000}
-    ups = 4 if new else 3
     return {
         "transformer": {"_class_name": "LTX2VideoTransformer3DModel", "in_channels": 128, "out_channels": 128, "patch_size": 1,
                         "patch_size_t": 1, "num_attention_heads": 32, "attention_head_dim": 128, "cross_attention_dim": 4096,
@@ -131,20 +153,7 @@ def ltx2_config(model, a):
                                            "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14},
                          "mm_tokens_per_image": 4, "bos_token_id": 2, "eos_token_id": [1, 106], "pad_token_id": 0,
                          "torch_dtype": "bfloat16"},
-        "vae": {"_class_name": "AutoencoderKLLTX2Video", "in_channels": 3, "out_channels": 3, "latent_channels": 128,
-                "block_out_channels": [256, 512, 1024, 1024 if new else 2048],
-                "decoder_block_out_channels": [256, 512, 512, 1024] if new else [256, 512, 1024],
-                "layers_per_block": [4, 6, 4, 2, 2] if new else [4, 6, 6, 2, 2],
-                "decoder_layers_per_block": [4, 6, 4, 2, 2] if new else [5, 5, 5, 5],
-                "spatio_temporal_scaling": [True] * 4, "decoder_spatio_temporal_scaling": [True] * ups,
-                "decoder_inject_noise": [False] * (ups + 1),
-                "downsample_type": ["spatial", "temporal", "spatiotemporal", "spatiotemporal"],
-                "upsample_type": ["spatiotemporal", "spatiotemporal", "temporal", "spatial"] if new else ["spatiotemporal"] * 3,
-                "upsample_residual": [not new] * ups, "upsample_factor": [2, 2, 1, 2] if new else [2, 2, 2],
-                "timestep_conditioning": False, "patch_size": 4, "patch_size_t": 1, "resnet_norm_eps": 1e-6,
-                "scaling_factor": 1.0, "encoder_causal": True, "decoder_causal": False, "encoder_spatial_padding_mode": "zeros",
-                "decoder_spatial_padding_mode": "zeros" if new else "reflect", "spatial_compression_ratio": 32,
-                "temporal_compression_ratio": 8},
+        "vae": ltx2_vae(new),
         "audio_vae": {"_class_name": "AutoencoderKLLTX2Audio", "base_channels": 128, "output_channels": 2, "ch_mult": [1, 2, 4],
                       "num_res_blocks": 2, "attn_resolutions": None, "in_channels": 2, "resolution": 256, "latent_channels": 8,
                       "norm_type": "pixel", "causality_axis": "height", "dropout": 0.0, "mid_block_add_attention": False,
@@ -167,8 +176,8 @@ def config(model, a):
         return ltx2_config(model, a)
     if model.startswith("z-image"):
         return zimage_config(model, a)
-    if model == "sana-video":
-        return sana_config(a)
+    if model.startswith("sana-video"):
+        return sana_config(model, a)
     dev = model == "flux-dev"
     return {
         "transformer": {"_class_name": "FluxTransformer2DModel", "patch_size": 1, "in_channels": 64,
@@ -343,11 +352,11 @@ def write_part(a, part, cfg, seed):
     if part in ("scheduler", "tokenizer"):
         return
     g = torch.Generator(a.device).manual_seed(seed)
-    zimage, sana, ltx2 = a.model.startswith("z-image"), a.model == "sana-video", a.model.startswith("ltx2")
+    zimage, sana, ltx2 = a.model.startswith("z-image"), a.model.startswith("sana-video"), a.model.startswith("ltx2")
     published = "f32" if (a.model, part) in F32_PARTS else "bf16"
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[a.disk_dtype if a.disk_dtype and part == "transformer" else published]
     shapes, drawer = meta_shapes(part, cfg), draw_sana if sana else draw_zimage if zimage and part != "vae" else draw
-    drawer = draw_ltx2(part) if ltx2 else drawer
+    drawer = draw_ltx2(part) if ltx2 or (part, a.model) == ("vae", "sana-video-720p") else drawer
     stem = "model" if part.startswith("text") else "diffusion_pytorch_model"
     write_shards(folder, stem, shapes, lambda k: drawer(k, shapes[k], g, a.device).to(dtype).cpu(), dtype.itemsize,
                  SANA_SHARD if sana or ltx2 else SHARDS.get(part, 1 << 60) if zimage else 1 << 60)
@@ -360,7 +369,8 @@ def finish_gemma(model, out):
     from dump_golden_gemma2 import tokenizer
     os.makedirs(os.path.join(out, "tokenizer"), exist_ok=True)
     parts = {"tokenizer": "GemmaTokenizerFast", "text_encoder": "Gemma2Model", "transformer": "SanaVideoTransformer3DModel",
-             "vae": "AutoencoderKLWan", "scheduler": "DPMSolverMultistepScheduler"}
+             "vae": "AutoencoderKLLTX2Video" if model == "sana-video-720p" else "AutoencoderKLWan",
+             "scheduler": "DPMSolverMultistepScheduler"}
     pipeline, own = "SanaVideoPipeline", ()
     if model.startswith("ltx2"):
         pipeline, own = "LTX2Pipeline", ("connectors", "vocoder")
@@ -379,8 +389,8 @@ def finish_gemma(model, out):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("out")
-    p.add_argument("--model", choices=["flux-dev", "flux-schnell", "z-image-turbo", "z-image", "sana-video", "ltx2",
-                                       "ltx2-distilled", "ltx2.3"], default="flux-dev")
+    p.add_argument("--model", choices=["flux-dev", "flux-schnell", "z-image-turbo", "z-image", "sana-video",
+                                       "sana-video-720p", "ltx2", "ltx2-distilled", "ltx2.3"], default="flux-dev")
     p.add_argument("--part", action="append", help="only this part; may be repeated")
     p.add_argument("--layers", type=int, help="of the transformer: 19 double blocks, or 30 layers beside the refiners, or 20")
     p.add_argument("--single-layers", type=int, default=38)
@@ -396,7 +406,7 @@ def main():
     for i, (part, cfg) in enumerate(config(a.model, a).items()):
         if not a.part or part in a.part:
             write_part(a, part, cfg, a.seed * 10 + i)
-    if a.model == "sana-video" or a.model.startswith("ltx2"):
+    if a.model.startswith(("sana-video", "ltx2")):
         finish_gemma(a.model, a.out)
         return
     tiny = os.path.join(GOLDEN, "tiny-zimage" if a.model.startswith("z-image") else "tiny-flux")

@@ -2,13 +2,15 @@
 
 Stages are reference.py's, but prompt_embeds [1,n,D] are the n rows of real tokens that the transformer gets; noise,
 velocity_NNN and latents_NNN are F32 [1,C,F,h,w] in any dtype, pixels U8 [frames,H,W,3]. From an image the scheduler sees the
-frames behind it alone: latents are those of all frames, velocities are not there. The autoencoder is loaded in F32 whatever
-the dtype. A module of dump_reference.py, not a program; the golden files are dump_golden_sana.py's.
+frames behind it alone: latents are those of all frames, velocities are not there. Wan's autoencoder is loaded in F32 whatever
+the dtype, LTX-2's (720p) in the run's: as the pipelines' examples do. A module of dump_reference.py, not a program; the golden files are dump_golden_sana.py's.
 
 Easy to get wrong: an autoencoder that was loaded in bf16 and cast afterwards has other weights; a transformer that was cast
 after loading has rotary tables in bf16.
 """
 import importlib
+import json
+import os
 
 import torch
 
@@ -17,19 +19,26 @@ from reference import check_dtypes, hooked, replaced, run_tapped, seeded
 
 
 def defaults(model_dir, a):
-    """The pipeline's own numbers."""
-    return {"steps": 50, "width": 832, "height": 480, "frames": 81, "cfg_scale": 6.0, "guidance": None,
+    """The pipeline's own numbers, in the size that its binning makes of them."""
+    with open(os.path.join(model_dir, "transformer", "config.json")) as f:
+        large = json.load(f).get("sample_size") == 22
+    width, height = (1280, 704) if large else (832, 480)
+    return {"steps": 50, "width": width, "height": height, "frames": 81, "cfg_scale": 6.0, "guidance": None,
             "max_sequence_length": 300}
 
 
 def load(model_dir, dtype, device):
-    from diffusers import AutoencoderKLWan, SanaVideoPipeline
+    import diffusers
+    from diffusers import SanaVideoPipeline
     from transformers import Gemma2Model
+    with open(os.path.join(model_dir, "vae", "config.json")) as f:
+        cls = getattr(diffusers, json.load(f)["_class_name"])
+    vae_dtype = torch.float32 if cls is diffusers.AutoencoderKLWan else dtype
     te = Gemma2Model.from_pretrained(model_dir, subfolder="text_encoder", dtype=dtype, attn_implementation="eager")
-    vae = AutoencoderKLWan.from_pretrained(model_dir, subfolder="vae", torch_dtype=torch.float32)
+    vae = cls.from_pretrained(model_dir, subfolder="vae", torch_dtype=vae_dtype)
     pipe = SanaVideoPipeline.from_pretrained(model_dir, text_encoder=te, vae=vae, torch_dtype=dtype)
     check_dtypes((te, pipe.transformer), dtype)
-    check_dtypes((pipe.vae,), torch.float32)
+    check_dtypes((pipe.vae,), vae_dtype)
     pipe.set_progress_bar_config(disable=True)
     return pipe.to(device)
 

@@ -220,7 +220,9 @@ static Kind kind_of(const char *folder) {
 /* The base model that a plain folder looks like: by guidance embedding, else by its name. */
 static const char *base_repository(const char *folder, Kind kind) {
     if (kind == LTX2) return "Lightricks/LTX-2";
-    if (kind == SANA_VIDEO) return "Efficient-Large-Model/SANA-Video_2B_480p_diffusers";
+    if (kind == SANA_VIDEO)
+        return strstr(folder, "720p") ? "Efficient-Large-Model/SANA-Video_2B_720p_diffusers"
+                                      : "Efficient-Large-Model/SANA-Video_2B_480p_diffusers";
     if (kind == ZIMAGE) return strstr(folder, "Turbo") ? "Tongyi-MAI/Z-Image-Turbo" : "Tongyi-MAI/Z-Image";
     char *path = file_join(folder, "transformer/config.json");
     Json *config = NULL;

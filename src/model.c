@@ -31,8 +31,9 @@ Status model_check_classes(const char *folder, const Json *index, const ModelCla
         if (!cJSON_IsString(name) || !strcmp(name->valuestring, classes[i].name) ||
             (classes[i].other && !strcmp(name->valuestring, classes[i].other)))
             continue;
-        return fail(e, ERR_MODEL, "%s/model_index.json: %s: found class %.80s, expected %s", folder,
-                    classes[i].component, name->valuestring, classes[i].name);
+        return fail(e, ERR_MODEL, "%s/model_index.json: %s: found class %.80s, expected %s%s%s", folder, classes[i].component,
+                    name->valuestring, classes[i].name, classes[i].other ? " or " : "",
+                    classes[i].other ? classes[i].other : "");
     }
     return OK;
 }

@@ -120,7 +120,7 @@ static const Option OPTIONS[] = {
     {"dtype", 0, KIND_DTYPE, PIC | DEC | SLF | BEN | SIG | NOI, "bf16|f32", "number format of the computation (default: bf16)",
      AT(dtype), 0, 0, NULL},
     {"vae-dtype", 0, KIND_DTYPE, PIC | DEC | BEN, "bf16|f32",
-     "number format of the decoder, where the model has one of its own\n(default: the model's; SANA-Video: f32)",
+     "number format of the decoder, where the model has one of its own\n(default: the model's; SANA-Video: f32, at 720p --dtype)",
      AT(vae_dtype), 0, 0, NULL},
     {"quality", 0, KIND_QUALITY, PIC | BEN, "lossless|high",
      "high: also fused kernels that leave roundings out (default: lossless)", AT(quality), 0, 0, NULL},

@@ -32,30 +32,6 @@ static void refusals(const char *folder) {
     }
 }
 
-/* Every eighth line and column of each frame. */
-static double grid_error(const Golden *g, const char *dump) {
-    char path[900];
-    Safetensors file = {0};
-    Error e = {0};
-    Tensor want = golden_find(g, "grid"), have = {0};
-    double error = 0;
-    int64_t n = 0;
-    snprintf(path, sizeof path, "%s/pixels.safetensors", dump);
-    if (safetensors_open(path, &file, &e) == OK && safetensors_find(&file, "pixels"))
-        have = safetensors_tensor(&file, safetensors_find(&file, "pixels"));
-    const int64_t *s = have.shape;
-    bool fits = want.rank == 4 && have.rank == 4 && s[0] == want.shape[0] && s[1] == 8 * want.shape[1] &&
-                s[2] == 8 * want.shape[2];
-    for (int64_t f = 0; fits && f < s[0]; f++)
-        for (int64_t y = 0; y < s[1]; y += 8)
-            for (int64_t x = 0; x < s[2]; x += 8)
-                for (int64_t c = 0; c < 3; c++, n++)
-                    error = fmax(error, fabs(golden_at(have.data, U8, ((f * s[1] + y) * s[2] + x) * 3 + c) -
-                                             golden_at(want.data, U8, n)));
-    safetensors_close(&file);
-    return fits && n == tensor_numel(want) ? error : INFINITY;
-}
-
 static void clips(const char *folder) {
     static const struct { const char *name; bool euler; DType dtype; } RUNS[] = {
         {"sana_t2v_f32", false, F32}, {"sana_i2v_f32", false, F32}, {"sana_euler_f32", true, F32},
@@ -68,7 +44,7 @@ static void clips(const char *folder) {
         sana_model(model, RUNS[i].euler);
         Status s = golden_picture(&g, model, RUNS[i].dtype, RUNS[i].name, dump);
         for (int k = 0; k < g.stages; k++) /* "grid" is no stage: judged here, in code values */
-            if (!strcmp(g.stage[k].name, "grid")) g.stage[k].metric = grid_error(&g, dump);
+            if (!strcmp(g.stage[k].name, "grid")) g.stage[k].metric = sana_grid_error(&g, dump);
         golden_judge(&g, s, RUNS[i].name);
     }
     safetensors_close(&g.file);

@@ -137,8 +137,7 @@ static Status open_parts(Ltx2 *z, const char *folder, const char *file, const Lt
     }
     vae_ltx2_encode_bind(&z->encoder, &p[LTX2_ENCODER].bind);
     z->measure.c = z->vae.c;
-    bind_vector(&p[LTX2_ENCODER].bind, &z->measure.mean, z->vae.c.latent, BIND_PLAIN, "latents_mean");
-    bind_vector(&p[LTX2_ENCODER].bind, &z->measure.std, z->vae.c.latent, BIND_PLAIN, "latents_std");
+    vae_ltx2_bind_statistics(&z->measure, &p[LTX2_ENCODER].bind);
     for (int i = 0; single && i <= LTX2_ENCODER; i++)
         if (i != LTX2_TE) TRY(ltx2_single_rename(single, PARTS[i].single, &p[i].bind, e));
     return OK;

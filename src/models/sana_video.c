@@ -1,7 +1,8 @@
-/* sana_video.c - SANA-Video as a Model: Gemma-2, the transformer, Wan's autoencoder, and what diffusers' SanaVideoPipeline and
- * SanaImageToVideoPipeline do between them.
+/* sana_video.c - SANA-Video as a Model: Gemma-2, the transformer, Wan's autoencoder (480p) or LTX-2's (720p), and what diffusers'
+ * SanaVideoPipeline and SanaImageToVideoPipeline do between them.
  *
- * Not here: the transformer (dit_sana_video.c), the prompts (sana_text.c), the solver (sched_dpm.c). Easy to get wrong:
+ * Not here: the transformer (dit_sana_video.c), the prompts (sana_text.c), the autoencoders (sana_vae.h), the solver
+ * (sched_dpm.c). Easy to get wrong:
  * latents are F32 in every run; the transformer sees integer timesteps; guidance is on above 1 and its negative prompt, empty
  * when none is given, has no instruction; an image is the first frame of the clip, given at time 0: the solver leaves it alone,
  * and all steps run. */
@@ -12,16 +13,15 @@
 #include "models/dit_sana_video.h"
 #include "models/img2img.h"
 #include "models/sana_text.h"
+#include "models/sana_vae.h"
 #include "rng.h"
 #include "sched_dpm.h"
-#include "vae/vae_wan_encode.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { TE_PART, DIT_PART, VAE_PART, ENCODER_PART };
-enum { THRIFTS = 4 }; /* times that the decoder's tiles may be halved */
 
 typedef struct SanaVideo {
     Model base;
@@ -30,8 +30,7 @@ typedef struct SanaVideo {
     DpmConfig dpm;
     Gemma te;
     SanaVideoDit dit;
-    VaeWan vae;
-    VaeWanEncoder encoder;
+    SanaVae vae;
     Tokenizer *tok;
     /* of the job in hand */
     SanaVideoPrompt prompt[2]; /* positive, negative */
@@ -62,7 +61,7 @@ static Status read_scheduler(const char *path, const Json *j, void *out, Error *
     return z->euler ? sched_config_parse(j, path, &z->sched, e) : sched_dpm_config_parse(j, path, &z->dpm, e);
 }
 
-static Status open_parts(SanaVideo *z, const char *folder, Error *e) {
+static Status open_parts(SanaVideo *z, const char *folder, const Json *index, Error *e) {
     Model *m = &z->base;
     char path[4096];
     snprintf(path, sizeof path, "%s/text_encoder", folder);
@@ -71,20 +70,18 @@ static Status open_parts(SanaVideo *z, const char *folder, Error *e) {
     snprintf(path, sizeof path, "%s/transformer", folder);
     TRY(dit_sana_video_open(path, &z->dit, e));
     TRY(model_open_part(m, folder, "transformer", NULL, e));
-    snprintf(path, sizeof path, "%s/vae", folder);
-    TRY(vae_wan_open(path, &z->vae, e));
+    TRY(sana_vae_open(folder, index, &z->vae, e));
     TRY(model_open_part(m, folder, "vae", IGNORE_DECODER, e));
     TRY(model_open_part(m, folder, "vae", IGNORE_ENCODER, e));
-    z->encoder.c = z->vae.c;
     m->part[ENCODER_PART].name = "vae_encoder";
     m->part[ENCODER_PART].encodes_image = true;
     m->part[VAE_PART].decodes = true;
     m->part[DIT_PART].repeats = true;
-    m->part[VAE_PART].dtype = m->part[ENCODER_PART].dtype = F32; /* as the documented pipeline loads it */
+    if (!z->vae.ltx2) m->part[VAE_PART].dtype = m->part[ENCODER_PART].dtype = F32; /* as the documented pipelines load them */
     te_gemma2_bind(&z->te, m->part[TE_PART].files, &m->part[TE_PART].bind);
     dit_sana_video_bind(&z->dit, &m->part[DIT_PART].bind);
-    vae_wan_bind(&z->vae, &m->part[VAE_PART].bind);
-    vae_wan_encode_bind(&z->encoder, &m->part[ENCODER_PART].bind);
+    sana_vae_bind(&z->vae, &m->part[VAE_PART].bind);
+    sana_vae_encode_bind(&z->vae, &m->part[ENCODER_PART].bind);
     return OK;
 }
 
@@ -94,16 +91,15 @@ static Status open_all(SanaVideo *z, const char *folder, const Json *index, Erro
         {"text_encoder", "Gemma2Model", "Gemma2ForCausalLM"},
         {"tokenizer", "GemmaTokenizerFast", "GemmaTokenizer"},
         {"transformer", "SanaVideoTransformer3DModel", NULL},
-        {"vae", "AutoencoderKLWan", NULL},
     };
     char path[4096];
     TRY(model_check_classes(folder, index, CLASSES, sizeof CLASSES / sizeof *CLASSES, e));
     snprintf(path, sizeof path, "%s/scheduler", folder);
     TRY(json_read_in(path, "scheduler_config.json", read_scheduler, z, e));
-    TRY(open_parts(z, folder, e));
+    TRY(open_parts(z, folder, index, e));
     const ModelFit fits[] = {
         {"transformer caption_channels / text_encoder hidden_size", z->dit.c.text_dim, z->te.c.hidden},
-        {"transformer in_channels / vae z_dim", z->dit.c.channels, z->vae.c.latent},
+        {"transformer in_channels / vae latent channels", z->dit.c.channels, sana_vae_latent(&z->vae)},
     };
     TRY(model_check_fits(folder, fits, sizeof fits / sizeof *fits, e));
     snprintf(path, sizeof path, "%s/tokenizer", folder);
@@ -133,10 +129,12 @@ static const char *sana_video_sampler(const Model *m) {
 
 /* --- the job --- */
 
+enum { FRAMES = 81 }; /* the pipelines' default, of both autoencoders */
+
 static void sana_video_clip(const Model *m, ClipRule *out) {
     const SanaVideo *z = (const SanaVideo *)m;
-    int each = (int)vae_wan_frames_each(&z->vae.c);
-    int most = (int)(1 + each * (z->dit.c.positions - 1)), frames = 1 + 20 * each;
+    int each = (int)sana_vae_frames_each(&z->vae), most = (int)(1 + each * (z->dit.c.positions - 1));
+    int frames = (FRAMES - 1) / each * each + 1;
     *out = (ClipRule){.step = each, .frames = frames < most ? frames : most, .most = most, .fps = {16, 1}};
 }
 
@@ -162,7 +160,7 @@ static void bin_size(bool large, Job *job) {
 }
 
 static Status resolve_size(const SanaVideo *z, Job *job, Error *e) {
-    int64_t grid = vae_wan_scale(&z->vae.c) * z->dit.c.patch;
+    int64_t scale = sana_vae_scale(&z->vae), grid = scale * z->dit.c.patch, least = scale * sana_vae_least(&z->vae);
     bool large = z->dit.c.sample == 22; /* the table of 720 lines */
     if (job->bin && !large && z->dit.c.sample != 30)
         return fail(e, ERR_USAGE, "--bin: there are no trained sizes of a sample_size of %lld, only of 30 and 22",
@@ -171,8 +169,9 @@ static Status resolve_size(const SanaVideo *z, Job *job, Error *e) {
     if (!job->height) job->height = default_side(z, grid, large ? 704 : 480);
     job->made_width = job->width, job->made_height = job->height;
     if (job->bin) bin_size(large, job);
-    TRY(model_check_side("--width", job->made_width, grid, grid, grid * z->dit.c.positions, e));
-    return model_check_side("--height", job->made_height, grid, grid, grid * z->dit.c.positions, e);
+    if (least < grid) least = grid;
+    TRY(model_check_side("--width", job->made_width, grid, least, grid * z->dit.c.positions, e));
+    return model_check_side("--height", job->made_height, grid, least, grid * z->dit.c.positions, e);
 }
 
 static Status sana_video_resolve(const Model *m, Job *job, Error *e) {
@@ -225,11 +224,11 @@ static Status sana_video_schedule(const Model *m, const Job *job, Schedule *out,
 }
 
 static int64_t latent_frames(const SanaVideo *z, const Job *job) {
-    return (job->frames - 1) / vae_wan_frames_each(&z->vae.c) + 1;
+    return (job->frames - 1) / sana_vae_frames_each(&z->vae) + 1;
 }
 
 static SanaVideoGrid grid_of(const SanaVideo *z, const Job *job) {
-    int64_t side = vae_wan_scale(&z->vae.c) * z->dit.c.patch;
+    int64_t side = sana_vae_scale(&z->vae) * z->dit.c.patch;
     bool turned = job->layout && !strcmp(job->layout, "reference");
     return (SanaVideoGrid){.turned = turned, .frames = latent_frames(z, job), .rows = job->made_height / side,
                            .cols = job->made_width / side};
@@ -297,7 +296,7 @@ static Status encode_image(SanaVideo *z, Exec *x, const Run *run) {
     model_enter(x, &z->base.part[ENCODER_PART]);
     Tensor picture = exec_new(x, 1, run->job->made_height, run->job->made_width, 3);
     TRY(img2img_picture(x, run->image, picture));
-    TRY(vae_wan_encode(&z->encoder, x, picture, z->first));
+    TRY(sana_vae_encode(&z->vae, x, picture, z->first));
     arena_reset(x->work, mark);
     return exec_check_finite(x, z->first, "vae: latents of the image");
 }
@@ -305,15 +304,14 @@ static Status encode_image(SanaVideo *z, Exec *x, const Run *run) {
 static Status sana_video_encode(Model *m, Exec *x, const Run *run) {
     SanaVideo *z = (SanaVideo *)m;
     int passes = run->cfg ? 2 : 1;
-    int64_t scale = vae_wan_scale(&z->vae.c);
+    int64_t scale = sana_vae_scale(&z->vae), h = run->job->made_height / scale, w = run->job->made_width / scale;
     Tensor embeds[2];
     z->grid = grid_of(z, run->job);
     model_enter(x, &m->part[DIT_PART]);
     for (int i = 0; i < passes; i++) dit_sana_video_prompt_room(&z->dit, x, run->job->max_sequence_length, &z->prompt[i]);
     TRY(dit_sana_video_rope(&z->dit, x, &z->grid));
     if (run->image)
-        z->first = exec_tensor(x, m->part[ENCODER_PART].dtype, 4,
-                               (int64_t[]){1, run->job->made_height / scale, run->job->made_width / scale, z->vae.c.latent});
+        z->first = exec_tensor(x, m->part[ENCODER_PART].dtype, 4, (int64_t[]){1, h, w, sana_vae_latent(&z->vae)});
     size_t mark = arena_mark(x->work);
     TRY(encode_texts(z, x, run, embeds));
     if (run->image) TRY(encode_image(z, x, run));
@@ -351,7 +349,7 @@ static Status draw(Exec *x, const Run *run, Tensor latents, const int64_t *shape
 
 static Status sana_video_noise(Model *m, Exec *x, const Run *run, Tensor *latents, int *rank, int64_t latent_shape[5]) {
     SanaVideo *z = (SanaVideo *)m;
-    int64_t scale = vae_wan_scale(&z->vae.c), c = z->vae.c.latent;
+    int64_t scale = sana_vae_scale(&z->vae), c = sana_vae_latent(&z->vae);
     int64_t h = run->job->made_height / scale, w = run->job->made_width / scale, f = latent_frames(z, run->job);
     const int64_t shape[5] = {1, c, f, h, w};
     model_enter(x, &m->part[DIT_PART]);
@@ -434,11 +432,11 @@ static Status fit_frame(Exec *x, Tensor frame, Tensor fitted, float *const buffe
 }
 
 /* Of a size that was binned: frames in the decoder's numbers, each scaled and cropped on the host. */
-static Status decode_binned(SanaVideo *z, Exec *x, Tensor latents, VaeWanTiles tiles, const Job *job, Tensor rgb) {
+static Status decode_binned(SanaVideo *z, Exec *x, Tensor latents, int thrift, const Job *job, Tensor rgb) {
     size_t mark = arena_mark(x->work);
     int64_t y = job->made_height, w = job->made_width;
     Tensor frames = exec_new(x, rgb.shape[0], y, w, 3), fitted = exec_new(x, rgb.shape[1], rgb.shape[2], 3);
-    TRY(vae_wan_decode_tiles(&z->vae, x, frames_last(latents), 1, tiles, frames));
+    TRY(sana_vae_decode(&z->vae, x, frames_last(latents), thrift, frames));
     TRY(exec_check_finite(x, frames, "vae: decoded frames"));
     float *buffer[2] = {NULL, NULL};
     if (!x->dry) buffer[0] = malloc((size_t)(y * w * 3) * 4), buffer[1] = malloc((size_t)tensor_numel(fitted) * 4);
@@ -458,11 +456,10 @@ static Status decode_binned(SanaVideo *z, Exec *x, Tensor latents, VaeWanTiles t
 static Status sana_video_decode(Model *m, Exec *x, const Run *run, Tensor latents, Tensor rgb) {
     SanaVideo *z = (SanaVideo *)m;
     const Job *job = run->job;
-    VaeWanTiles tiles = vae_wan_tiles(&z->vae.c, latents.shape[2], latents.shape[3], run->thrift);
     model_enter(x, &m->part[VAE_PART]);
     if (job->made_width != job->width || job->made_height != job->height)
-        return decode_binned(z, x, latents, tiles, job, rgb);
-    return vae_wan_decode_tiles(&z->vae, x, frames_last(latents), 1, tiles, rgb);
+        return decode_binned(z, x, latents, run->thrift, job, rgb);
+    return sana_vae_decode(&z->vae, x, frames_last(latents), run->thrift, rgb);
 }
 
 const ModelOps MODEL_SANA_VIDEO = {
@@ -474,7 +471,7 @@ const ModelOps MODEL_SANA_VIDEO = {
     .image_is_frame = true,
     .own_vae_dtype = true,
     .bins = true,
-    .thrifts = THRIFTS,
+    .thrifts = SANA_VAE_THRIFTS,
     .clip = sana_video_clip,
     .open = sana_video_open,
     .close = sana_video_close,

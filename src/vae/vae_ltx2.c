@@ -5,6 +5,7 @@
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* --- config --- */
 
@@ -179,11 +180,15 @@ int64_t vae_ltx2_frames(const VaeLtx2Config *c, int64_t latent) { return 1 + (la
 
 /* --- weights --- */
 
+void vae_ltx2_bind_statistics(VaeLtx2 *v, Bind *b) {
+    bind_vector(b, &v->mean, v->c.latent, BIND_PLAIN, "latents_mean");
+    bind_vector(b, &v->std, v->c.latent, BIND_PLAIN, "latents_std");
+}
+
 void vae_ltx2_bind(VaeLtx2 *v, Bind *b) {
     const VaeLtx2Config *c = &v->c;
     char name[96];
-    bind_vector(b, &v->mean, c->latent, BIND_PLAIN, "latents_mean");
-    bind_vector(b, &v->std, c->latent, BIND_PLAIN, "latents_std");
+    vae_ltx2_bind_statistics(v, b);
     vae_ltx2_blocks_bind_conv(b, &v->conv_in, c->up_out[0], c->latent, "decoder.conv_in");
     vae_ltx2_blocks_bind_resnets(b, v->resnet[0], c->up_resnets[0], c->up_out[0], "decoder.mid_block");
     for (int i = 0; i < c->ups; i++) {
@@ -204,16 +209,37 @@ static Status cast(Exec *x, Tensor t, DType to, Tensor *out) {
     return op_copy(x, &(Copy){.y = *out, .x = t});
 }
 
+/* r(1 / std), of std's dtype: the op's (1 - 0) / std. */
+static Status inverse(Exec *x, Tensor std, Tensor *out) {
+    int64_t n = std.shape[0];
+    Tensor one = exec_new_as(x, F32, n), zero = exec_tensor(x, std.dtype, 1, std.shape);
+    *out = exec_tensor(x, std.dtype, 1, std.shape);
+    float *host = calloc((size_t)n, sizeof *host);
+    if (!host) return fail(x->error, ERR_MEMORY, "vae: out of memory");
+    Status s = exec_upload(x, zero, host); /* zero in either dtype */
+    for (int64_t i = 0; i < n; i++) host[i] = 1;
+    if (s == OK) s = exec_upload(x, one, host);
+    free(host);
+    if (s == OK) s = op_chan_affine(x, &(ChanAffine){.y = *out, .x = one, .a = std, .b = zero, .form = CHAN_SUBTRACT_DIVIDE});
+    return s;
+}
+
 static Status affine(const VaeLtx2 *v, Exec *x, Tensor y, Tensor z, ChanForm form) {
     size_t mark = arena_mark(x->work);
     Tensor mean, std, in = z;
     TRY(cast(x, v->mean, y.dtype, &mean));
     TRY(cast(x, v->std, y.dtype, &std));
+    if (v->inverse) TRY(inverse(x, std, &std));
     if (z.dtype != F32) TRY(cast(x, z, y.dtype, &in)); /* F32 is rounded by the op */
     TRY(op_chan_affine(x, &(ChanAffine){.y = y, .x = in, .a = std, .b = mean, .form = form}));
     arena_reset(x->work, mark);
     return OK;
 }
 
-Status vae_ltx2_denormalise(const VaeLtx2 *v, Exec *x, Tensor y, Tensor z) { return affine(v, x, y, z, CHAN_MULTIPLY_ADD); }
-Status vae_ltx2_normalise(const VaeLtx2 *v, Exec *x, Tensor y, Tensor z) { return affine(v, x, y, z, CHAN_SUBTRACT_DIVIDE); }
+Status vae_ltx2_denormalise(const VaeLtx2 *v, Exec *x, Tensor y, Tensor z) {
+    return affine(v, x, y, z, v->inverse ? CHAN_DIVIDE_ADD : CHAN_MULTIPLY_ADD);
+}
+
+Status vae_ltx2_normalise(const VaeLtx2 *v, Exec *x, Tensor y, Tensor z) {
+    return affine(v, x, y, z, v->inverse ? CHAN_SUBTRACT_MULTIPLY : CHAN_SUBTRACT_DIVIDE);
+}

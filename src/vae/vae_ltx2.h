@@ -34,6 +34,7 @@ typedef struct VaeLtx2Config {
 
 typedef struct VaeLtx2 {
     VaeLtx2Config c;
+    bool inverse;     /* latents are scaled by r(1 / std), as SanaVideoPipeline does it, not by std */
     Tensor mean, std; /* [latent], of the bound dtype */
     Weight conv_in, conv_out;
     VaeLtx2Resnet resnet[VAE_LTX2_MAX_LEVELS + 1][VAE_LTX2_MAX_RESNETS]; /* [0]: the mid block's */
@@ -47,6 +48,8 @@ Status vae_ltx2_open(const char *folder, VaeLtx2 *out, Error *e);
 Status vae_ltx2_read(const char *path, const Json *j, void *out, Error *e);
 /* Decoder, latents_mean and latents_std. */
 void vae_ltx2_bind(VaeLtx2 *v, Bind *b);
+/* Those two alone. */
+void vae_ltx2_bind_statistics(VaeLtx2 *v, Bind *b);
 
 /* Pixels per latent side, frames of video per latent frame after the first: 32 and 8 as published. */
 int64_t vae_ltx2_scale(const VaeLtx2Config *c);
@@ -57,7 +60,8 @@ int64_t vae_ltx2_frames(const VaeLtx2Config *c, int64_t latent);
 /* y = r(r(z std) + mean), y = r(r(z - mean) / std), channel by channel, all of it in y's dtype (F32 or BF16), to which z (F32 or
  * BF16), mean and std are converted first. Any shape whose last dimension is the channels; y and z may be strided. The
  * pipelines of diffusers: what a transformer left is BF16 before it is de-normalised for the decoder; an encoded image is
- * normalised in F32; upsampled latents are normalised in the upsampler's dtype. */
+ * normalised in F32; upsampled latents are normalised in the upsampler's dtype.
+ * v->inverse: y = r(r(z / d) + mean), y = r(r(z - mean) d), d = r(1 / std). */
 Status vae_ltx2_denormalise(const VaeLtx2 *v, Exec *x, Tensor y, Tensor z);
 Status vae_ltx2_normalise(const VaeLtx2 *v, Exec *x, Tensor y, Tensor z);
 
