@@ -32,6 +32,7 @@ static const struct {
             {"upscale", "upscale"},
             {"image_frame", NULL},
             {"image_crf", "image-crf"},
+            {"match", "match"},
             {"stg_blocks", "stg-blocks"},
             {"stg_scale", "stg-scale"},
             {"modality_scale", "modality-scale"},

@@ -114,6 +114,7 @@ typedef struct Job {
     int max_sequence_length;     /* 0: default (FLUX: 512) */
     int motion_score;            /* said behind the prompt of a clip; 0: nothing is. SANA-Video */
     bool bin;                    /* made in a trained size of nearly the same shape, then scaled and cropped. SANA-Video */
+    const char *match;           /* whose code is the reference: NULL or "diffusers", "official". LTX-2 */
     const char *layout;          /* of the residual: NULL or "rows", "reference". SANA-Video */
     int made_width, made_height; /* by pipeline_resolve: what the model makes; width and height, unless binned */
     uint64_t seed;

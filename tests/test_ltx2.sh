@@ -26,6 +26,12 @@ works "passes that are off" ltx2 -p x --dry-run --cfg-scale 1 --audio-cfg-scale 
 says "passes that are off" "2 passes a step: stg 0"
 works "sigmas" "$DITTO" sigmas -m ltx2 --steps 5
 says "sigmas" "mu 2.78333"
+works "another profile" ltx2 -p x --dry-run --match official
+says "another profile" "profile        official"
+works "sigmas of another profile" "$DITTO" sigmas -m ltx2 --match official
+says "sigmas of another profile" "40 steps, bf16, mu 2.05"
+refused 2 "--match official: tiny-flux has no second profile, only diffusers'" "another model" \
+    "$DITTO" -m "$MODEL" -p x -o x.png -q --match official
 works "noise" "$DITTO" noise -m ltx2 --seed 3 -W 96 -H 64 --frames 9
 says "noise" "noise      F32 [1, 16, 2, 2, 3], seed 3"
 
@@ -70,6 +76,10 @@ if ltx2 -p "a cat" -o a.mp4 >.out 2>.err; then
     [ "$(ls | grep -c latents)" -eq 0 ]
     is $? "latents stay behind"
     works "verify" "$DITTO" verify a.mp4 -m ltx2 --device cpu -q
+    works "another profile" ltx2 -p "a cat" --match official -o o.mp4
+    works "inspect" "$DITTO" inspect o.mp4
+    says "inspect" '"match":"official"'
+    works "verify" "$DITTO" verify o.mp4 -m ltx2 --device cpu -q
     works "a picture" ltx2 -p "a cat" -i "$GOLDEN/photo.jpg:-1:0.5" -o b.mp4
     works "inspect" "$DITTO" inspect b.mp4
     says "inspect" '"image_frame":1,"image_crf":33'
