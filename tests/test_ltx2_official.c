@@ -9,8 +9,8 @@
 #include "golden_runs.h"
 #include "stages.h"
 
-/* Both sides round each pass's clean sample to BF16, and guidance weighs these roundings, one independent of another, by up to 12:
- * they outweigh what the transformers' products differ by. Two runs that are as far from F32 as each other, each in its own
+/* Both sides round each pass's clean sample to BF16, and guidance weighs these roundings, one independent of another, by up to
+ * 12: they outweigh what the transformers' products differ by. Two runs that are as far from F32 as each other, each in its own
  * direction, are the square root of two times as far apart. */
 static const double APART = 1.4143;
 
@@ -53,7 +53,7 @@ static int64_t differing(Golden *g, const char *name, Tensor have) {
     return want.rank && tensor_numel(want) == tensor_numel(have) ? n : tensor_numel(have);
 }
 
-/* The restatement's bits, and not those of one rounding: of 192 values some must differ, for a test of the form to mean anything. */
+/* The restatement's bits, and not those of one rounding: of 192 values some must differ, or the test would mean nothing. */
 static void rotation(Golden *g) {
     Tensor x = input(g, "x", false), y = exec_tensor(&g->x, BF16, 2, x.shape);
     for (int form = ROPE_SPLIT_ONCE; form <= ROPE_SPLIT_DTYPE; form++) {
@@ -65,8 +65,8 @@ static void rotation(Golden *g) {
             table[i]->shape[0] = t.shape[1], table[i]->shape[1] = t.shape[0];
             table[i]->stride[0] = t.stride[1], table[i]->stride[1] = t.stride[0];
         }
-        expect_ok(op_rope_split(&g->x, &(RopeSplit){.y = tensor_split(y, 16), .x = tensor_split(x, 16), .cos = cosine, .sin = sine,
-                                                    .form = form}), &g->error);
+        expect_ok(op_rope_split(&g->x, &(RopeSplit){.y = tensor_split(y, 16), .x = tensor_split(x, 16), .cos = cosine,
+                                                    .sin = sine, .form = form}), &g->error);
         int64_t off = differing(g, "turned", y);
         expect_at(form == ROPE_SPLIT_DTYPE ? off == 0 : off > 9, "rotated values", "form", form);
         if (getenv("GOLDEN_VERBOSE")) printf("rotation, form %d: %d of %d differ\n", form, (int)off, (int)tensor_numel(y));
@@ -80,7 +80,8 @@ static void step(Golden *g) {
         for (int i = 0; i < 4; i++) v[i] = input(g, PASSES[i], true);
         Tensor y = exec_tensor(&g->x, F32, 2, x.shape), own = exec_tensor(&g->x, F32, 2, x.shape);
         expect_ok(op_guide_x0(&g->x, &(GuideX0){.y = y, .c = own, .x = x, .cond = v[0], .neg = v[1], .perturbed = v[2],
-                                                .isolated = v[3], .sigma = sigma, .cfg = 2, .stg = 1, .modality = 2, .form = form}),
+                                                .isolated = v[3], .sigma = sigma, .cfg = 2, .stg = 1, .modality = 2,
+                                                .form = form}),
                   &g->error);
         expect_ok(op_velocity_x0(&g->x, &(VelocityX0){.y = y, .x = x, .x0 = y, .like = own, .sigma = sigma, .rescale = 0.7f,
                                                       .rest = (float)(1 - 0.7), .form = form}), &g->error);

@@ -23,7 +23,8 @@ bool ltx2_official(const Job *job) { return job->match && !strcmp(job->match, "o
 
 Status ltx2_official_resolve(const Ltx2 *z, Job *job, Error *e) {
     bool older = !z->dit.c.text_mod;
-    if (job->image) return fail(e, ERR_USAGE, "--match official: not with --image: how their code conditions a clip is not covered");
+    if (job->image)
+        return fail(e, ERR_USAGE, "--match official: not with --image: how their code conditions a clip is not covered");
     if (job->upscale) return fail(e, ERR_USAGE, "--match official: not with --upscale: their second round is not covered");
     if (!job->steps && !z->distilled) job->steps = older ? STEPS_20 : STEPS_23;
     if (!job->stg_blocks) job->stg_blocks = older && z->dit.c.layers > 29 ? "29" : NULL;
@@ -42,7 +43,8 @@ static Status levels(int steps, double *out, Error *e) {
             if (!pass && i == steps - 1) scale = left / (float)(1.0 - TERMINAL);
             out[i] = (double)(1.0f - left / scale);
         }
-    return scale > 0 ? OK : fail(e, ERR_USAGE, "--steps %d: their scheduler stretches levels that are all 1; expected 2 or more", steps);
+    if (scale > 0) return OK;
+    return fail(e, ERR_USAGE, "--steps %d: their scheduler stretches levels that are all 1; expected 2 or more", steps);
 }
 
 Status ltx2_official_schedule(const Ltx2 *z, int steps, Schedule *out, Error *e) {
