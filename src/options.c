@@ -45,9 +45,9 @@ static const Option OPTIONS[] = {
      "(default: ./TITLE-SEED.png); of models that make clips MP4 or MKV,\n"
      "or %04d.png for a PNG a frame; noise: a safetensors file",
      AT(output), 0, 0, NULL},
-    {"width", 'W', KIND_SIZE, PIC | DEC | BEN | SIG | NOI, "N", "pixels, a multiple of 16 (default: the model's)",
+    {"width", 'W', KIND_INT, PIC | DEC | BEN | SIG | NOI, "N", "pixels, a multiple of 16, LTX-2: 32 (default: the model's)",
      AT(width), 16, 16384, NULL},
-    {"height", 'H', KIND_SIZE, PIC | DEC | BEN | SIG | NOI, "N", "pixels, a multiple of 16 (default: the model's)",
+    {"height", 'H', KIND_INT, PIC | DEC | BEN | SIG | NOI, "N", "pixels, a multiple of 16, LTX-2: 32 (default: the model's)",
      AT(height), 16, 16384, NULL},
     {"frames", 0, KIND_INT, PIC | DEC | BEN | SIG | NOI, "N", "frames of a clip (default: the model's)", AT(frames), 1, 1000000,
      "num-frames"},

@@ -84,7 +84,7 @@ typedef enum GuideKind {
 typedef struct Job {
     const char *prompt;          /* UTF-8; "" allowed */
     const char *negative_prompt; /* NULL: none */
-    int width, height;           /* 0: the model's default; multiples of 16 */
+    int width, height;           /* 0: the model's default; multiples of what the model says */
     int frames;                  /* 0: the model's default. After pipeline_resolve: 1 where the model makes pictures */
     double seconds;              /* instead of frames: the nearest number of them that the model makes; 0: not given */
     Rate fps;                    /* num 0: the model's default; where it makes pictures it stays so */

@@ -1,7 +1,7 @@
 /* av_recode.c - see av_recode.h.
  * Easy to get wrong: libswscale converts the columns behind the last whole vector by other code, with other colours, when a row
- * ends right behind them: RGB goes through frames of libav's own, whose rows are padded, as PyAV's are. An encoder gives its packet only when it is told that no more frames will come; so does a decoder its
- * frame. */
+ * ends right behind them: RGB goes through frames of libav's own, whose rows are padded, as PyAV's are. An encoder gives its
+ * packet only when it is told that no more frames will come; so does a decoder its frame. */
 #include "media/av_recode.h"
 
 #include "media/av_libs.h"
@@ -64,8 +64,8 @@ static Status buffer(Recode *r, AVFrame *f, enum AVPixelFormat format, int width
 
 static Status convert(Recode *r, const AVFrame *from, AVFrame *to, Error *e) {
     r->av.sws_freeContext_(r->scale);
-    r->scale = r->av.sws_getContext_(from->width, from->height, from->format, to->width, to->height, to->format, SWS_BILINEAR, NULL,
-                                     NULL, NULL);
+    r->scale = r->av.sws_getContext_(from->width, from->height, from->format, to->width, to->height, to->format, SWS_BILINEAR,
+                                     NULL, NULL, NULL);
     if (!r->scale) return fail(e, ERR_IO, "--image-crf: pixels cannot be converted");
     int rows = r->av.sws_scale_(r->scale, (const uint8_t *const *)from->data, from->linesize, 0, from->height, to->data,
                                 to->linesize);

@@ -105,7 +105,7 @@ Status ltx2_resolve(const Model *m, Job *job, Error *e) {
     int64_t registers = ltx2_connectors_registers(&z->connectors);
     if (job->upscale && job->upscale != 2)
         return fail(e, ERR_USAGE, "--upscale %d: expected 2", job->upscale);
-    if (job->upscale && !z->upsamples)
+    if (job->upscale && !job->decode_only && !z->upsamples)
         return fail(e, ERR_USAGE, "--upscale: this folder has no latent_upsampler");
     if (job->upscale && job->image)
         return fail(e, ERR_USAGE,
@@ -114,6 +114,9 @@ Status ltx2_resolve(const Model *m, Job *job, Error *e) {
     if (ltx2_official(job)) TRY(ltx2_official_resolve(z, job, e));
     if (job->image) TRY(resolve_image(z, job, e));
     if (!job->steps) job->steps = z->distilled ? DISTILLED_STEPS : 30;
+    if (job->steps == 1 && (ltx2_official(job) || z->sched.shift_terminal > 0))
+        return fail(e, ERR_USAGE, "--steps 1: the levels are stretched to end at a given one, and one alone, which is the first, "
+                    "gives diffusers 0 / 0; expected 2 or more");
     TRY(resolve_guidance(z, job, e));
     if (!job->max_sequence_length) job->max_sequence_length = LENGTH;
     if (job->max_sequence_length < registers || job->max_sequence_length > 8 * LENGTH ||
