@@ -339,7 +339,8 @@ static Status add_parts(Pipeline *p, const Job *job, Error *e) {
     Model *m = p->model;
     int end = m->parts;
     while (end > p->pool.parts &&
-           ((m->part[end - 1].encodes_image && !job->image) || (m->part[end - 1].upscales && (!job->upscale || job->decode_only))))
+           ((m->part[end - 1].encodes_image && !job->image) ||
+            (m->part[end - 1].upscales && (!job->upscale || job->decode_only))))
         end--;
     for (int i = p->pool.parts; i < end; i++) {
         Part *part = &m->part[i];
