@@ -139,6 +139,7 @@ def main():
     p.add_argument("out")
     p.add_argument("--prefix", default="model.diffusion_model.")
     p.add_argument("--drop", help="leave this tensor out")
+    p.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=JSON", help="in __metadata__.config; null removes it")
     p.add_argument("--no-config", action="store_true")
     p.add_argument("--dtype", help="of one tensor more: F8_E4M3 makes a file that ditto refuses")
     a = p.parse_args()
@@ -164,7 +165,16 @@ def main():
     data.append(bytes(4))
     if a.dtype:
         header["vae.per_channel_statistics.channel"] = {"dtype": a.dtype, "shape": [4], "data_offsets": [at, at + 4]}
-    meta = {} if a.no_config else {"config": json.dumps(config_of(configs)), "model_version": "2.0"}
+    config = config_of(configs)
+    for text in a.set:
+        path, value = text.split("=", 1)
+        at, (*way, key) = config, path.split(".")
+        for k in way:
+            at = at.setdefault(k, {})
+        at[key] = json.loads(value)
+        if at[key] is None:
+            del at[key]
+    meta = {} if a.no_config else {"config": json.dumps(config), "model_version": "2.0"}
     text = json.dumps({"__metadata__": meta, **header}).encode()
     text += b" " * (-len(text) % 8)
     with open(a.out, "wb") as f:

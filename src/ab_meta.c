@@ -32,6 +32,7 @@ static const struct {
             {"upscale", "upscale"},
             {"image_frame", NULL},
             {"image_crf", "image-crf"},
+            {"match", "match"},
             {"stg_blocks", "stg-blocks"},
             {"stg_scale", "stg-scale"},
             {"modality_scale", "modality-scale"},
@@ -59,8 +60,7 @@ static bool given(const Cli *cli, const Option *o) {
     switch (o->kind) {
     case KIND_TEXT:
     case KIND_PROMPT: return *(const char *const *)field != NULL;
-    case KIND_INT:
-    case KIND_SIZE: return *(const int *)field != 0;
+    case KIND_INT: return *(const int *)field != 0;
     case KIND_REAL: return *(const double *)field >= 0;
     case KIND_RATE: return ((const Rate *)field)->num != 0;
     case KIND_SEED: return cli->seed_given;

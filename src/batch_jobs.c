@@ -20,7 +20,7 @@ static Status wrong(const char *typed, const char *expected, Error *e) {
 
 static Status set_number(Cli *cli, const Option *o, const char *typed, double v, Error *e) {
     char text[40];
-    if (o->kind != KIND_INT && o->kind != KIND_SIZE && o->kind != KIND_REAL && o->kind != KIND_SEED)
+    if (o->kind != KIND_INT && o->kind != KIND_REAL && o->kind != KIND_SEED)
         return wrong(typed, "a string", e);
     if (fabs(v) > 0x1p53 && o->kind == KIND_SEED)
         return fail(e, ERR_USAGE,

@@ -173,11 +173,7 @@ Status cli_set(Cli *cli, const Option *o, const char *typed, const char *value, 
         return OK;
     }
     case KIND_INT:
-    case KIND_SIZE:
         TRY(read_int(typed, value, o->low, o->high, &v, e));
-        if (o->kind == KIND_SIZE && v % 16)
-            return fail(e, ERR_USAGE, "%s: %lld is not a multiple of 16; the nearest are %lld and %lld",
-                        typed, v, v / 16 * 16, v / 16 * 16 + 16);
         *(int *)field = (int)v;
         return OK;
     case KIND_REAL: return read_real(typed, value, o->low, o->high, field, e);

@@ -65,6 +65,7 @@ typedef struct Cli {
     const char *device;                            /* NULL: chosen */
     DType dtype, vae_dtype;                        /* DTYPE_NONE: chosen */
     int motion_score;                              /* 0: none */
+    const char *match;                             /* NULL: diffusers */
     const char *layout;                            /* NULL: the model's own */
     size_t vram;                                   /* bytes; 0: what is free */
     Quality quality;

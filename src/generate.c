@@ -67,6 +67,7 @@ Job generate_job(const Cli *cli) {
         .max_sequence_length = cli->max_sequence_length,
         .motion_score = cli->motion_score,
         .bin = cli->bin,
+        .match = cli->match,
         .layout = cli->layout,
         .seed = cli->seed,
         .quality = cli->quality,

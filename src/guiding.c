@@ -43,6 +43,8 @@ void guiding_describe(const Job *job, FILE *out) {
             1 + job->cfg + stg + apart, g[GUIDE_STG], job->stg_blocks, g[GUIDE_MODALITY], g[GUIDE_RESCALE]);
     fprintf(out, "sound: cfg %g, stg %g, modality %g, rescale %g\n", g[GUIDE_AUDIO_CFG], g[GUIDE_AUDIO_STG],
             g[GUIDE_AUDIO_MODALITY], g[GUIDE_AUDIO_RESCALE]);
+    if (job->match && !strcmp(job->match, "official"))
+        fprintf(out, "profile        official: noise levels, noise, rotations and steps as the authors' own code has them\n");
     if (job->upscale)
         fprintf(out, "rounds         two: %d x %d, then %d x %d without guidance\n", job->width / 2,
                 job->height / 2, job->width, job->height);
@@ -51,6 +53,7 @@ void guiding_describe(const Job *job, FILE *out) {
 bool guiding_add(Json *o, const Job *job) {
     if (!job->stg_blocks) return true;
     bool ok = cJSON_AddStringToObject(o, "stg_blocks", job->stg_blocks);
+    if (job->match && !strcmp(job->match, "official")) ok = ok && cJSON_AddStringToObject(o, "match", job->match);
     for (int k = 0; ok && k < GUIDE_KINDS; k++) ok = cJSON_AddNumberToObject(o, KINDS[k].key, job->guide[k]);
     ok = ok && (!job->upscale || cJSON_AddNumberToObject(o, "upscale", job->upscale));
     return ok && (!job->image || (cJSON_AddNumberToObject(o, "image_frame", job->image_frame) &&
@@ -65,6 +68,7 @@ Status guiding_read(const Json *o, const char *where, Job *job, Error *e) {
     if ((upscale && upscale != 2) || frame < 0 || frame > 1 << 24 || crf < -1 || crf > 51)
         return fail(e, ERR_USAGE, "%s: upscale, image_frame or image_crf is out of range", where);
     job->upscale = (int)upscale, job->image_frame = (int)frame, job->image_crf = (int)crf;
+    TRY(json_string(o, "match", &job->match, where, e));
     TRY(json_string(o, "stg_blocks", &job->stg_blocks, where, e));
     for (int k = 0; k < GUIDE_KINDS; k++) {
         job->guide_given[k] = !json_is_null(json_get(o, KINDS[k].key));

@@ -1,5 +1,6 @@
 /* guiding.h - guidance beside the classifier-free one of the picture (LTX-2): which numbers there are, their names on the
- * command line and in records of jobs, and what is off.
+ * command line and in records of jobs, and what is off. Also the model's other
+ * settings in such records: profile, rounds, picture.
  *
  * Not the formula (kernels/guide.h), not the defaults (the model's resolve()).
  * Easy to get wrong: the two kinds of scale differ in what is off: 1 for one that weighs two predictions, 0 for one that adds. */

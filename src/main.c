@@ -284,7 +284,7 @@ static Status open_model(const Cli *cli, Pipeline **p, Error *e) {
 
 static Job sized_job(const Cli *cli) {
     return (Job){.prompt = "", .width = cli->width, .height = cli->height, .frames = cli->frames, .steps = cli->steps,
-                 .seed = cli->seed};
+                 .match = cli->match, .seed = cli->seed};
 }
 
 static Status sigmas(const Cli *cli, Error *e) {

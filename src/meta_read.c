@@ -67,7 +67,7 @@ static Status check_keys(const MetaRecord *r, Error *e) {
         "image", "frames", "fps", "frame", "codec", "crf", "sound", "image_sha256", "strength", "steps_run",
         "guidance", "cfg_normalization", "cfg_truncation", "cfg_scale", "motion_score", "bin", "stg_blocks",
         "stg_scale", "modality_scale", "guidance_rescale", "audio_cfg_scale", "audio_stg_scale",
-        "audio_modality_scale", "audio_guidance_rescale", "upscale", "image_frame", "image_crf",
+        "audio_modality_scale", "audio_guidance_rescale", "upscale", "image_frame", "image_crf", "match",
         "max_sequence_length", "device", "dtype", "vae_dtype", "profile", "build", "quality", "families"};
     /* clang-format on */
     for (const Json *j = r->json->child; j; j = j->next) {

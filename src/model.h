@@ -44,6 +44,7 @@ typedef struct Model {
     DType dtype;
     Part part[MODEL_MAX_PARTS];
     int parts;
+    const char *unproven; /* why the last job's bits are not promised, whatever ran it; NULL: nothing of it */
 } Model;
 
 /* What one encoder sees of one text. */
@@ -123,6 +124,7 @@ struct ModelOps {
     bool takes_image;                  /* jobs may begin from an image */
     bool own_vae_dtype;                /* its autoencoder may run in another dtype than the rest (Part.dtype) */
     bool bins;                         /* takes Job.bin and Job.layout */
+    bool matches_official;             /* --match official: jobs may ask for the profile of the model's authors */
     bool image_conditions;             /* at any frame of a clip, as condition.h says: all steps run, run->image is as read */
     bool image_is_frame;               /* which is then the first frame: all steps run, no strength */
     /* Decodes that need less memory, Run.thrift 1 to thrifts, each less than the one before; the plan takes the first that

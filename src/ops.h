@@ -59,8 +59,8 @@ extern "C" {
     X(cfg_extrapolate, CfgCombine, 1, 3, 0, 0, EXACT)                                                    \
     X(norm_limit, NormLimit, 1, 2, 0, 1, BOUNDED)                                                        \
     X(negate, Negate, 1, 1, 0, 0, EXACT)                                                                 \
-    X(guide_x0, GuideX0, 2, 6, 0, 3, EXACT)                                                              \
-    X(velocity_x0, VelocityX0, 1, 6, 0, 2, BOUNDED)                                                      \
+    X(guide_x0, GuideX0, 2, 6, 0, 4, EXACT)                                                              \
+    X(velocity_x0, VelocityX0, 1, 6, 0, 3, BOUNDED)                                                      \
     X(euler_step, EulerStep, 1, 3, 0, 0, EXACT)                                                          \
     X(dpm_step, DpmStep, 2, 4, 0, 0, EXACT)                                                              \
     X(affine, Affine, 1, 1, 0, 2, EXACT)                                                                 \
@@ -85,10 +85,10 @@ extern "C" {
     X(norm_relu_rope, NormReluRope, 2, 4, 0, 1, EXACT)                                                   \
     X(linear_attention, LinearAttention, 1, 5, 0, 1, BOUNDED)                                            \
     X(dwconv3_glu, Dwconv3Glu, 1, 1, 1, 0, EXACT)                                                        \
-    X(rope_split, RopeSplit, 1, 3, 0, 0, EXACT)                                                          \
+    X(rope_split, RopeSplit, 1, 3, 0, 1, EXACT)                                                          \
     X(rms_modulate, RmsModulate, 2, 5, 0, 1, EXACT)                                                      \
     X(residual_rms_modulate, ResidualRmsModulate, 3, 7, 0, 1, EXACT)                                     \
-    X(norm_rope_split, NormRopeSplit, 2, 6, 0, 2, EXACT)                                                 \
+    X(norm_rope_split, NormRopeSplit, 2, 6, 0, 3, EXACT)                                                 \
     X(head_gate, HeadGate, 1, 2, 0, 0, EXACT)                                                            \
     X(cos_sin, CosSin, 2, 1, 0, 0, EXACT)                                                                \
     X(stack_range_norm, StackRangeNorm, 1, 1, 0, 3, EXACT)                                               \

@@ -15,7 +15,6 @@ typedef enum Kind {
     KIND_TEXT,   /* const char *, not empty */
     KIND_PROMPT, /* const char *, valid UTF-8, may be empty */
     KIND_INT,    /* int, low..high */
-    KIND_SIZE,   /* int, low..high, multiple of 16 */
     KIND_REAL,   /* double, low..high */
     KIND_SEED,
     KIND_BYTES,  /* size_t, a number with K, M, G or T: powers of 1024 */

@@ -269,6 +269,10 @@ Status pipeline_resolve(const Pipeline *p, Job *job, Error *e) {
     TRY(clip_resolve(ops->clip ? &clip : NULL, ops->pipeline_class, job, e));
     if ((job->bin || job->layout) && !ops->bins)
         return fail(e, ERR_USAGE, "%s: %s has nothing to choose there", job->bin ? "--bin" : "--layout", ops->pipeline_class);
+    if (job->match && strcmp(job->match, "diffusers") && strcmp(job->match, "official"))
+        return fail(e, ERR_USAGE, "--match: found \"%s\", expected diffusers or official", job->match);
+    if (job->match && !strcmp(job->match, "official") && !ops->matches_official)
+        return fail(e, ERR_USAGE, "--match official: %s has no second profile, only diffusers'", p->title);
     job->made_width = job->made_height = 0;
     TRY(ops->resolve(p->model, job, e));
     if (!job->made_width) job->made_width = job->width, job->made_height = job->height;
@@ -335,7 +339,8 @@ static Status add_parts(Pipeline *p, const Job *job, Error *e) {
     Model *m = p->model;
     int end = m->parts;
     while (end > p->pool.parts &&
-           ((m->part[end - 1].encodes_image && !job->image) || (m->part[end - 1].upscales && !job->upscale)))
+           ((m->part[end - 1].encodes_image && !job->image) ||
+            (m->part[end - 1].upscales && (!job->upscale || job->decode_only))))
         end--;
     for (int i = p->pool.parts; i < end; i++) {
         Part *part = &m->part[i];

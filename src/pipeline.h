@@ -84,7 +84,7 @@ typedef enum GuideKind {
 typedef struct Job {
     const char *prompt;          /* UTF-8; "" allowed */
     const char *negative_prompt; /* NULL: none */
-    int width, height;           /* 0: the model's default; multiples of 16 */
+    int width, height;           /* 0: the model's default; multiples of what the model says */
     int frames;                  /* 0: the model's default. After pipeline_resolve: 1 where the model makes pictures */
     double seconds;              /* instead of frames: the nearest number of them that the model makes; 0: not given */
     Rate fps;                    /* num 0: the model's default; where it makes pictures it stays so */
@@ -114,6 +114,7 @@ typedef struct Job {
     int max_sequence_length;     /* 0: default (FLUX: 512) */
     int motion_score;            /* said behind the prompt of a clip; 0: nothing is. SANA-Video */
     bool bin;                    /* made in a trained size of nearly the same shape, then scaled and cropped. SANA-Video */
+    const char *match;           /* whose code is the reference: NULL or "diffusers", "official". LTX-2 */
     const char *layout;          /* of the residual: NULL or "rows", "reference". SANA-Video */
     int made_width, made_height; /* by pipeline_resolve: what the model makes; width and height, unless binned */
     uint64_t seed;

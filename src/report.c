@@ -116,6 +116,7 @@ static void bits_text(const Profile *p, const Model *m, char *text, size_t size)
     char why[64];
     const char *family = rounding_family(m);
     if (family) snprintf(text, size, "not proven (quality high: %s)", family);
+    else if (m->unproven) snprintf(text, size, "not proven (%s)", m->unproven);
     else if (profile_bits(p, why, sizeof why)) snprintf(text, size, "proven");
     else snprintf(text, size, "not proven (%s)", why);
 }

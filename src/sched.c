@@ -92,7 +92,7 @@ double sched_linspace(double first, double last, int n, int i) {
 }
 
 /* torch.linspace(first, last, n, dtype=float32): from the near end, product and sum fused. */
-static double linspace_torch(float first, float last, int n, int i) {
+double sched_linspace_torch(float first, float last, int n, int i) {
     if (n == 1) return first;
     float step = (last - first) / (float)(n - 1);
     return i < n / 2 ? fmaf(step, (float)i, first) : fmaf(-step, (float)(n - i - 1), last);
@@ -199,7 +199,7 @@ static Status from_one(const SchedConfig *c, int steps, int64_t tokens, bool tor
     if (!sigmas) return fail(e, ERR_MEMORY, "out of memory for %d steps", steps);
     for (int i = 0; i < steps; i++)
         sigmas[i] =
-            torch ? linspace_torch(1.0f, (float)(1.0 / steps), steps, i) : sched_linspace(1, 1.0 / steps, steps, i);
+            torch ? sched_linspace_torch(1.0f, (float)(1.0 / steps), steps, i) : sched_linspace(1, 1.0 / steps, steps, i);
     Status status = sched_make(c, steps, sigmas, sched_mu(c, tokens), out, e);
     free(sigmas);
     return status;

@@ -70,6 +70,9 @@ void sched_free(Schedule *s);
 /* Element i of numpy.linspace(first, last, n), in f64. */
 double sched_linspace(double first, double last, int n, int i);
 
+/* Element i of torch.linspace(first, last, n, dtype=float32). */
+double sched_linspace_torch(float first, float last, int n, int i);
+
 /* The factor of the Euler step `step` (0-based): sigmas[step + 1] - sigmas[step] in f32, then rounded to the
  * dtype of the model's output: a 0-dimensional f32 does not promote a 16-bit tensor, so torch rounds it. */
 float sched_dt(const Schedule *s, int step, DType dtype);

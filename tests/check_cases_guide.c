@@ -24,13 +24,20 @@ static Buf *input(Case *c, const char *name, Tensor *slot, int rank, const int64
     return b;
 }
 
-static double clean(double x, double v, double sigma) { return check_r(x - check_r(v * sigma, F32), F32); }
+/* What a form stores where diffusers stores F32. */
+static double kept(double v, int32_t form) { return form == GUIDE_OFFICIAL_BF16 ? check_r(v, BF16) : v; }
+
+static double clean(double x, double v, double sigma, int32_t form) {
+    return kept(check_r(x - check_r(v * sigma, F32), F32), form);
+}
 
 static void make_guide_x0(Case *c) {
     ARGS(GuideX0);
     int64_t shape[3];
     int rank = shape_of(c, shape), with = c->index / SHAPES % WITH;
     bool keeps = check_below(c, 2);
+    a->form = c->index / SHAPES / WITH ? GUIDE_OFFICIAL_BF16 : GUIDE_DIFFUSERS;
+    if (a->form) check_label(c, "BF16, ");
     const char *const names[] = {"neg", "perturbed", "isolated"};
     Tensor *slots[] = {&a->neg, &a->perturbed, &a->isolated};
     float *by[] = {&a->cfg, &a->stg, &a->modality};
@@ -52,9 +59,9 @@ static void make_guide_x0(Case *c) {
         at = check_out(c, "c", &a->c, F32, check_layout(c), rank, shape), check_label(c, ", c");
     y = check_out(c, "y", &a->y, F32, check_layout(c), rank, shape);
     for (int64_t i = 0; i < y->n; i++) {
-        double s = (double)sigma->v[0], was = clean((double)x->v[i], (double)cond->v[i], s), sum = was;
+        double s = (double)sigma->v[0], was = clean((double)x->v[i], (double)cond->v[i], s, a->form), sum = was;
         for (int k = 0; k < 3; k++) {
-            double d = other[k] ? check_r(was - clean((double)x->v[i], (double)other[k]->v[i], s), F32) : 0;
+            double d = other[k] ? check_r(was - clean((double)x->v[i], (double)other[k]->v[i], s, a->form), F32) : 0;
             sum = check_r(sum + (other[k] ? check_r((double)*by[k] * d, F32) : 0), F32);
         }
         check_exact(y, i, sum);
@@ -81,9 +88,11 @@ static void make_velocity_x0(Case *c) {
     ARGS(VelocityX0);
     int64_t shape[3];
     int rank = shape_of(c, shape);
+    a->form = (int32_t)(c->index / SHAPES / 4);
     bool rescales = c->index / SHAPES % 2, keeps = c->index / SHAPES / 2 % 2 && rank == 2;
-    check_label(c, "%lldx%lldx%lld%s%s", (long long)shape[0], (long long)shape[1], (long long)shape[2],
-                rescales ? ", rescaled" : "", keeps ? ", kept" : "");
+    check_label(c, "%s%lldx%lldx%lld%s%s", (const char *const[]){"", "official, ", "official BF16, "}[a->form],
+                (long long)shape[0], (long long)shape[1], (long long)shape[2], rescales ? ", rescaled" : "",
+                keeps ? ", kept" : "");
     Buf *x = input(c, "x", &a->x, rank, shape), *x0 = input(c, "x0", &a->x0, rank, shape), *y = x0;
     Buf *like = rescales ? input(c, "like", &a->like, rank, shape) : NULL;
     Buf *clean = keeps ? input(c, "clean", &a->clean, rank, shape) : NULL;
@@ -104,17 +113,21 @@ static void make_velocity_x0(Case *c) {
         double v[3];
         for (int k = 0; k < 3; k++) {
             double g = (double)x0->v[i], by = ratio * (1 + (k - 1) * room);
-            if (rescales) {
-                by = k == 1 ? check_r(by, F32) : by;
+            bool official = a->form != GUIDE_DIFFUSERS;
+            if (rescales) by = k == 1 ? check_r(by, F32) : by;
+            if (official) {
+                if (rescales) g = check_r(g * check_r(check_r((double)a->rescale * by, F32) + (double)a->rest, F32), F32);
+                g = kept(g, a->form);
+            } else if (rescales) {
                 double scaled = check_r((double)a->rescale * check_r(g * by, F32), F32);
                 g = check_r(scaled + check_r((double)a->rest * g, F32), F32);
             }
             if (keeps) {
                 double m = (double)mask->v[i / shape[1]];
-                g = check_r(check_r(g * check_r(1 - m, F32), F32) + check_r((double)clean->v[i] * m, F32),
-                            F32);
+                g = check_r(check_r(g * check_r(1 - m, F32), F32) + check_r((double)clean->v[i] * m, F32), F32);
+                g = kept(g, a->form);
             }
-            v[k] = check_r(check_r((double)x->v[i] - g, F32) / s, F32);
+            v[k] = kept(check_r(check_r((double)x->v[i] - g, F32) / s, F32), a->form);
         }
         if (rescales)
             check_between(y, i, v[1], v[0], v[2]);
@@ -124,7 +137,7 @@ static void make_velocity_x0(Case *c) {
 }
 
 const CaseSet CHECK_GUIDE[] = {
-    {OP_guide_x0, SHAPES *WITH, make_guide_x0},
-    {OP_velocity_x0, SHAPES * 4, make_velocity_x0},
+    {OP_guide_x0, SHAPES *WITH * 2, make_guide_x0},
+    {OP_velocity_x0, SHAPES * 4 * 3, make_velocity_x0},
 };
 const int CHECK_GUIDE_COUNT = sizeof CHECK_GUIDE / sizeof *CHECK_GUIDE;

@@ -113,7 +113,7 @@ static Status one_side(Exec *x, const NormRopeSplit *a, Tensor y, Tensor in, Ten
     if (!a->cos.rank) return OK;
     int64_t e = in.shape[1] / a->heads;
     Tensor heads = tensor_split(y, e);
-    return op_rope_split(x, &(RopeSplit){heads, heads, tensor_split(a->cos, e / 2), tensor_split(a->sin, e / 2)});
+    return op_rope_split(x, &(RopeSplit){heads, heads, tensor_split(a->cos, e / 2), tensor_split(a->sin, e / 2), a->form});
 }
 
 static Status norm_then_turn(Exec *x, const void *args) {
@@ -131,10 +131,12 @@ static void make_norm_rope_split(Case *c) {
     const int64_t *s = sizes[c->index % SIZES];
     DType t = c->index / SIZES % 2 ? BF16 : F32;
     int kind = c->index / SIZES / 2 % 3; /* rotated, the norm alone, spoilt */
-    bool both = c->index / SIZES / 6 != 0;
+    bool both = c->index / SIZES / 6 % 2 != 0;
+    a->form = c->index / SIZES / 12 ? ROPE_SPLIT_DTYPE : ROPE_SPLIT_ONCE;
     int64_t tokens = check_dim(c, s[0], 5), d = s[1] * s[2];
-    check_label(c, "%s, %lldx%lldx%lld%s%s", dtype_name(t), (long long)tokens, (long long)s[1], (long long)s[2],
-                (const char *const[]){"", ", not rotated", ", spoilt"}[kind], both ? ", with k" : "");
+    check_label(c, "%s, %lldx%lldx%lld%s%s%s", dtype_name(t), (long long)tokens, (long long)s[1], (long long)s[2],
+                (const char *const[]){"", ", not rotated", ", spoilt"}[kind], both ? ", with k" : "",
+                a->form ? ", in the dtype" : "");
     Tensor *in[] = {&a->q, &a->k}, *out[] = {&a->yq, &a->yk}, *w[] = {&a->wq, &a->wk};
     for (int i = 0; i <= both; i++) {
         Buf *x = check_in(c, i ? "k" : "q", in[i], t, check_layout(c), SHAPE(tokens, d)), *y = x;
@@ -150,8 +152,8 @@ static void make_norm_rope_split(Case *c) {
         Buf *sine = check_in(c, "sin", &a->sin, F32, check_layout(c), SHAPE(tokens, d / 2));
         for (int64_t i = 0; i < cosine->n; i++) {
             double angle = 40 * check_normal(c);
-            cosine->v[i] = (float)check_round(cos(angle), F32);
-            sine->v[i] = (float)check_round(sin(angle), F32);
+            cosine->v[i] = (float)check_round(cos(angle), a->form ? t : F32);
+            sine->v[i] = (float)check_round(sin(angle), a->form ? t : F32);
         }
     }
     a->eps = 1e-6f;
@@ -208,7 +210,7 @@ static void make_cos_sin(Case *c) {
 const CaseSet CHECK_RMS[] = {
     {OP_rms_modulate, SHAPES * 2 * FORMS * 2, make_rms_modulate},
     {OP_residual_rms_modulate, SHAPES * 2 * FORMS * 2, make_residual_rms_modulate},
-    {OP_norm_rope_split, 9 * 2 * 3 * 2, make_norm_rope_split},
+    {OP_norm_rope_split, 9 * 2 * 3 * 2 * 2, make_norm_rope_split},
     {OP_head_gate, 6 * 2 * 2 * 2, make_head_gate},
     {OP_cos_sin, 48, make_cos_sin},
 };

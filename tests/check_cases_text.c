@@ -21,6 +21,9 @@ static void make_rope_split(Case *c) {
     bool spoilt = c->index / SIZES / 2 % 4 == 3, angles = c->index / SIZES / 2 % 4 != 2;
     int64_t tokens = check_dim(c, s[0], 5), heads = s[1], e = s[2], half = e / 2;
     Layout lx = check_layout(c), ly = check_layout(c), lt = check_layout(c);
+    a->form = c->index / SIZES / 16 ? ROPE_SPLIT_DTYPE : ROPE_SPLIT_ONCE;
+    DType plain = a->form ? t : F32; /* of the product that is added to */
+    if (a->form) check_label(c, "in the dtype, ");
     check_label(c, "%s %lldx%lldx%lld, x %s y %s tables %s%s", dtype_name(t), (long long)tokens, (long long)heads, (long long)e,
                 check_layout_name(lx), check_layout_name(ly), check_layout_name(lt), spoilt ? ", spoilt" : "");
     Buf *x = check_in(c, "x", &a->x, t, lx, SHAPE(tokens, heads, e)), *y = x;
@@ -32,14 +35,15 @@ static void make_rope_split(Case *c) {
     if (spoilt) check_spoil(c, x);
     for (int64_t i = 0; i < cosine->n; i++) {
         double angle = 40 * check_normal(c);
-        cosine->v[i] = (float)check_round(angles ? cos(angle) : 1 + angle, F32);
-        sine->v[i] = (float)check_round(angles ? sin(angle) : 2 - angle, F32);
+        cosine->v[i] = (float)check_round(angles ? cos(angle) : 1 + angle, plain);
+        sine->v[i] = (float)check_round(angles ? sin(angle) : 2 - angle, plain);
     }
     for (int64_t row = 0; row < tokens * heads; row++)
         for (int64_t i = 0; i < half; i++) {
             float x0 = x->v[row * e + i], x1 = x->v[row * e + half + i];
             float cs = cosine->v[row * half + i], sn = sine->v[row * half + i];
-            float p0 = (float)check_round((double)x0 * (double)cs, F32), p1 = (float)check_round((double)x1 * (double)cs, F32);
+            float p0 = (float)check_round((double)x0 * (double)cs, plain);
+            float p1 = (float)check_round((double)x1 * (double)cs, plain);
             check_exact(y, row * e + i, check_round((double)fmaf(-sn, x1, p0), t));
             check_exact(y, row * e + half + i, check_round((double)fmaf(sn, x0, p1), t));
         }
@@ -126,7 +130,7 @@ static void make_stack_rms_norm(Case *c) {
 }
 
 const CaseSet CHECK_TEXT[] = {
-    {OP_rope_split, 6 * 2 * 4 * 2, make_rope_split},
+    {OP_rope_split, 6 * 2 * 4 * 2 * 2, make_rope_split},
     {OP_stack_range_norm, 7 * 2 * 3 * 2, make_stack_range_norm},
     {OP_stack_rms_norm, 7 * 2 * 3 * 2, make_stack_rms_norm},
 };

@@ -788,6 +788,8 @@ static const ShapeCase FULL[] = {
     {OP_depth_to_space, "ltx2.up.2", {16, 64, 96, 128, 2, 2, 2, 256}, depth_to_space},
     {OP_depth_to_space, "ltx2.3 up.3", {32, 64, 96, 128, 1, 2, 2, 0}, depth_to_space},
     {OP_depth_to_space, "ltx2.upsampler", {16, 16, 24, 1024, 1, 2, 2, 0}, depth_to_space},
+    {OP_groupnorm_silu, "ltx2.upsampler norm1", {256, 24, 1024, 1}, groupnorm},
+    {OP_groupnorm_silu, "ltx2.upsampler norm1, enlarged", {512, 48, 1024, 1}, groupnorm},
     {OP_space_to_depth, "ltx2.enc.down.0", {1, 64, 96, 64, 1, 2, 2, 128}, space_to_depth},
     {OP_space_to_depth, "ltx2.enc.down.2", {4, 32, 48, 64, 2, 2, 2, 512}, space_to_depth},
     {OP_conv2d, "sana.patch, 17 frames", {300, 104, 16, 2240}, patch_conv},

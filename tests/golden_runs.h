@@ -78,6 +78,7 @@ static inline Status golden_picture(Golden *g, const char *model, DType dtype, c
     for (int k = 0; k < GUIDE_KINDS; k++)
         if ((job.guide_given[k] = golden_words(g, GUIDES[k]) != NULL)) job.guide[k] = golden_number(g, GUIDES[k]);
     job.stg_blocks = golden_words(g, "stg_blocks");
+    job.match = golden_words(g, "match");
     job.upscale = (int)golden_number(g, "upscale");
     if (golden_words(g, "fps")) rate_parse(golden_words(g, "fps"), &job.fps);
     job.guidance_given = job.guidance > 0;

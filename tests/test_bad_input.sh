@@ -164,8 +164,8 @@ spoilt 3 "scaling_factor" "scaling factor 0"
 
 # --- options and outputs ---
 fresh
-spoilt 2 "--width: 100 is not a multiple of 16; the nearest are 96 and 112" "width 100" --width 100
-spoilt 2 "-H: 1080 is not a multiple of 16; the nearest are 1072 and 1088" "height 1080" -H 1080
+spoilt 2 "--width 100: expected a multiple of 16; the nearest are 96 and 112" "width 100" --width 100
+spoilt 2 "--height 1080: expected a multiple of 16; the nearest are 1072 and 1088" "height 1080" -H 1080
 spoilt 2 "--steps: 0 is out of range" "no steps" --steps 0
 spoilt 2 "--steps: 1000000 is out of range" "absurd steps" --steps 1000000
 spoilt 2 "--width: 0 is out of range" "width 0" --width 0

@@ -108,7 +108,7 @@ for case in '{"prompt":"a","stepz":3}|unknown option --stepz; did you mean --ste
     '{"prompt":"a","steps":"x"}|--steps: found "x", expected a whole number' '{"prompt":"a","steps":2.5}|--steps: found "2.5"' \
     '{"prompt":5}|--prompt: expected a string' '{"prompt":"a","sync":"yes"}|--sync: expected true or false' '[1]|expected a JSON object' \
     '{"prompt":"a"|one.jsonl: line 1: ' '{"steps":1}|no prompt' '{"prompt":"a","seed":18446744073709551615}|write it as a string' \
-    '{"prompt":"a","width":40}|--width: 40 is not a multiple of 16' '{"prompt":"a","inject":["x"]}|expected NAME=FILE' \
+    '{"prompt":"a","width":40}|--width 40: expected a multiple of 16' '{"prompt":"a","inject":["x"]}|expected NAME=FILE' \
     '{"prompt":"a","families":"nope"}|--families: found "nope"' '{"prompt":"a","max_sequence_length":600}|expected 1 to 512'; do
     one "${case%|*}"
     refused 2 "${case##*|}" "${case%|*}" batch one.jsonl --out o

@@ -191,6 +191,8 @@ static void jobs(const char *model) {
         {{.prompt = "a", .stg_blocks = "1,"}, "--stg-blocks 1,: expected numbers"},
         {{.prompt = "a", .stg_blocks = "300"}, "--stg-blocks 300: expected numbers"},
         {{.prompt = "a", .stg_blocks = "0,3"}, "--stg-blocks 0,3: the transformer has blocks 0 to 2"},
+        {{.prompt = "a", .steps = 1}, "--steps 1: the levels are stretched"},
+        {{.prompt = "a", .steps = 1, .match = "official"}, "--steps 1: the levels are stretched"},
         {{.prompt = "a", .image_crf = 20}, "--image-crf: says what an image goes through"},
         {{.prompt = "a", .cfg_truncation_given = true}, "they belong to Z-Image"},
         {{.prompt = "a", .width = 800, .upscale = 2},

@@ -26,6 +26,12 @@ works "passes that are off" ltx2 -p x --dry-run --cfg-scale 1 --audio-cfg-scale 
 says "passes that are off" "2 passes a step: stg 0"
 works "sigmas" "$DITTO" sigmas -m ltx2 --steps 5
 says "sigmas" "mu 2.78333"
+works "another profile" ltx2 -p x --dry-run --match official
+says "another profile" "profile        official"
+works "sigmas of another profile" "$DITTO" sigmas -m ltx2 --match official
+says "sigmas of another profile" "40 steps, bf16, mu 2.05"
+refused 2 "--match official: tiny-flux has no second profile, only diffusers'" "another model" \
+    "$DITTO" -m "$MODEL" -p x -o x.png -q --match official
 works "noise" "$DITTO" noise -m ltx2 --seed 3 -W 96 -H 64 --frames 9
 says "noise" "noise      F32 [1, 16, 2, 2, 3], seed 3"
 
@@ -36,6 +42,7 @@ refused 2 "--stg-scale: tiny-flux has no such guidance" "another model" "$DITTO"
 refused 2 "--image-crf: tiny-flux encodes no picture as video" "another model" "$DITTO" -m "$MODEL" -p x -o x.png -q --image-crf 20
 refused 2 "--upscale: tiny-flux has no second round" "another model" "$DITTO" -m "$MODEL" -p x -o x.png -q --upscale 2
 refused 2 "--width 112: expected a multiple of 32" "a width" ltx2 -p x -o "x%02d.png" -W 112
+refused 2 "--height 100: expected a multiple of 32, at least 64; the nearest are 96 and 128" "a height" ltx2 -p x -o "x%02d.png" -H 100
 refused 2 "--frames 10: expected 1 and a multiple of 8; the nearest are 9 and 17" "frames" ltx2 -p x -o "x%02d.png" --frames 10
 mv ltx2/latent_upsampler ltx2/away
 refused 2 "this folder has no latent_upsampler" "no upsampler" ltx2 -p x -o "x%02d.png" --upscale 2 -W 192 -H 128
@@ -62,6 +69,20 @@ refused 3 "a part of LTX-2 in the original layout" "a single file" "$DITTO" -m o
 single F8_E4M3 8
 refused 3 "single-file LTX-2 in fp8" "a single file in fp8" "$DITTO" -m one.safetensors -p x -o x.mp4
 
+# no room for the frames: the second round's latents are left, and need no upsampler any more
+(ulimit -f 24; ltx2 -p "a cat" --upscale 2 -W 192 -H 128 -o "u%02d.png" --verdicts off) >.out 2>.err
+[ -e u01.latents.safetensors ]
+is $? "latents of two rounds: $(cat .err)"
+cp u01.latents.safetensors kept.latents.safetensors
+works "two rounds' latents" "$DITTO" decode u01.latents.safetensors -m ltx2 --device cpu -q -o "v%02d.png"
+cp kept.latents.safetensors u01.latents.safetensors
+mv ltx2/latent_upsampler ltx2/away
+works "two rounds' latents without an upsampler" "$DITTO" decode u01.latents.safetensors -m ltx2 --device cpu -q -o "w%02d.png"
+mv ltx2/away ltx2/latent_upsampler
+ltx2 -p "a cat" --upscale 2 -W 192 -H 128 -o "u%02d.png" -y >.out
+for later in v w; do for at in 01 09; do works "frame $at, decoded later" "$DITTO" compare u$at.png $later$at.png; done; done
+rm kept.latents.safetensors
+
 if ltx2 -p "a cat" -o a.mp4 >.out 2>.err; then
     good
     works "inspect" "$DITTO" inspect a.mp4
@@ -70,6 +91,10 @@ if ltx2 -p "a cat" -o a.mp4 >.out 2>.err; then
     [ "$(ls | grep -c latents)" -eq 0 ]
     is $? "latents stay behind"
     works "verify" "$DITTO" verify a.mp4 -m ltx2 --device cpu -q
+    works "another profile" ltx2 -p "a cat" --match official -o o.mp4
+    works "inspect" "$DITTO" inspect o.mp4
+    says "inspect" '"match":"official"'
+    works "verify" "$DITTO" verify o.mp4 -m ltx2 --device cpu -q
     works "a picture" ltx2 -p "a cat" -i "$GOLDEN/photo.jpg:-1:0.5" -o b.mp4
     works "inspect" "$DITTO" inspect b.mp4
     says "inspect" '"image_frame":1,"image_crf":33'

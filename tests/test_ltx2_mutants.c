@@ -152,7 +152,7 @@ static Status qk_each_head(Exec *x, const void *args) {
         }
         Tensor y = tensor_split(out[i], e);
         if (!a.cos.rank) continue;
-        const RopeSplit r = {y, y, tensor_split(a.cos, e / 2), tensor_split(a.sin, e / 2)};
+        const RopeSplit r = {y, y, tensor_split(a.cos, e / 2), tensor_split(a.sin, e / 2), a.form};
         TRY(fault_call(x, OP_rope_split, &r));
     }
     return OK;

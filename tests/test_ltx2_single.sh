@@ -80,6 +80,18 @@ one apart/bad.safetensors --drop vocoder.conv_pre.weight
 refused 3 "vocoder.conv_pre.weight" "a missing tensor that says a width" draw apart/bad.safetensors x -y --text-encoder ltx2
 one apart/bad.safetensors --no-config
 refused 3 "no __metadata__.config" "no config" draw apart/bad.safetensors x -y --text-encoder ltx2
+for case in 'vae.norm_layer="group_norm"|expected "pixel_norm"' 'vae.dims=2|vae.dims: found 2, expected 3' \
+    'vocoder.resblock="2"|vocoder.resblock: found "2", expected "1"' 'vocoder.stereo=false|expected true' \
+    'vocoder.use_tanh_at_final=false|use_tanh_at_final: found false'; do
+    one apart/bad.safetensors --set "${case%%|*}"
+    refused 3 "${case#*|}" "${case%%|*}" draw apart/bad.safetensors x -y --text-encoder ltx2
+done
+for key in preprocessing.mel.n_mel_channels variables.mel_bins; do
+    one apart/bad.safetensors --set audio_vae.model.params.ddconfig.mel_bins=null --set audio_vae.$key=16
+    works "rows of the sound from $key" draw apart/bad.safetensors y -y --text-encoder ltx2
+    cmp -s a/audio.safetensors y/audio.safetensors
+    is $? "the same sound, from $key"
+done
 one apart/bad.safetensors --dtype F8_E4M3
 refused 3 "LTX-2 in fp8" "fp8" draw apart/bad.safetensors x -y --text-encoder ltx2
 finish

@@ -14,19 +14,22 @@ __device__ inline float *at(const rows::View &t, const rows::Walk &w, int64_t ro
     return (float *)t.data + rows::offset(t, w, row) + col * t.last;
 }
 
+__device__ inline float kept(float v, bool bf16) { return bf16 ? rows::r<__nv_bfloat16>(v) : v; }
+
 struct Guide {
     rows::View y, c, x, cond, other[3];
     float by[3];
+    bool bf16; /* GUIDE_OFFICIAL_BF16 */
 };
 
 __global__ void __launch_bounds__(THREADS) k_guide_x0(Guide g, rows::Walk w, const float *sigma) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= w.rows * w.cols) return;
     int64_t row = i / w.cols, col = i - row * w.cols;
-    float s = *sigma, x = *at(g.x, w, row, col), c = x - *at(g.cond, w, row, col) * s, y = c;
+    float s = *sigma, x = *at(g.x, w, row, col), c = kept(x - *at(g.cond, w, row, col) * s, g.bf16), y = c;
 #pragma unroll
     for (int k = 0; k < 3; k++)
-        y += g.other[k].data ? g.by[k] * (c - (x - *at(g.other[k], w, row, col) * s)) : 0.0f;
+        y += g.other[k].data ? g.by[k] * (c - kept(x - *at(g.other[k], w, row, col) * s, g.bf16)) : 0.0f;
     *at(g.y, w, row, col) = y;
     if (g.c.data) *at(g.c, w, row, col) = c;
 }
@@ -56,6 +59,7 @@ Status guide_x0_cuda(Exec *x, const void *args) {
     g.y = rows::view_of(t[0], w), g.c = rows::view_of(t[1], w), g.x = rows::view_of(t[2], w), g.cond = rows::view_of(t[3], w);
     for (int k = 0; k < 3; k++) g.other[k] = rows::view_of(t[4 + k], w);
     g.by[0] = a->cfg, g.by[1] = a->stg, g.by[2] = a->modality;
+    g.bf16 = a->form == GUIDE_OFFICIAL_BF16;
     unsigned blocks = (unsigned)((w.rows * w.cols + THREADS - 1) / THREADS);
     if (!blocks) return OK;
     k_guide_x0<<<blocks, THREADS, 0, x->cuda->stream>>>(g, w, (const float *)a->sigma.data);
@@ -103,6 +107,7 @@ __global__ void __launch_bounds__(THREADS)
 struct Back {
     rows::View y, x, x0, clean, mask; /* the last two may be absent */
     float rescale, rest;
+    bool official, bf16;
 };
 
 /* squares: of like, then of x0; NULL where nothing is rescaled. */
@@ -116,12 +121,17 @@ __global__ void __launch_bounds__(THREADS)
     if (i >= w.rows * w.cols) return;
     int64_t row = i / w.cols, col = i - row * w.cols;
     float g = *at(b.x0, w, row, col), x = *at(b.x, w, row, col);
-    if (squares) g = b.rescale * (g * (deviation[0] / deviation[1])) + b.rest * g;
+    if (b.official) {
+        if (squares) g = g * (b.rescale * (deviation[0] / deviation[1]) + b.rest);
+        g = kept(g, b.bf16);
+    } else if (squares) {
+        g = b.rescale * (g * (deviation[0] / deviation[1])) + b.rest * g;
+    }
     if (b.clean.data) {
         float mask = *at(b.mask, w, row, col);
-        g = g * (1.0f - mask) + *at(b.clean, w, row, col) * mask;
+        g = kept(g * (1.0f - mask) + *at(b.clean, w, row, col) * mask, b.bf16);
     }
-    *at(b.y, w, row, col) = (x - g) / *sigma;
+    *at(b.y, w, row, col) = kept((x - g) / *sigma, b.bf16);
 }
 
 size_t velocity_x0_scratch(const Exec *x, const void *args) {
@@ -150,6 +160,7 @@ Status velocity_x0_cuda(Exec *x, const void *args) {
     b.y = rows::view_of(t[0], w), b.x = rows::view_of(t[1], w), b.x0 = rows::view_of(t[2], w);
     if (a->clean.rank) b.clean = rows::view_of(a->clean, w), b.mask = rows::view_of(m, w);
     b.rescale = a->rescale, b.rest = a->rest;
+    b.official = a->form != GUIDE_DIFFUSERS, b.bf16 = a->form == GUIDE_OFFICIAL_BF16;
     rows::View like = rows::view_of(t[3], w);
     unsigned blocks = (unsigned)((w.rows * w.cols + THREADS - 1) / THREADS);
     if (!blocks) return OK;

@@ -18,14 +18,16 @@ static Status want_f32(Exec *x, OpId op, Tensor t) {
     return fail(x->error, ERR_MODEL, "%s: x is %s, expected F32", ops_info(op)->name, dtype_name(t.dtype));
 }
 
+static float kept(float v, bool bf16) { return bf16 ? bf16_round(v) : v; }
+
 /* b = by (c - (x - v sigma)); without v a number 0. */
-static void difference(float *b, const Tensor *v, const float *x, const float *c, float sigma, float by, Span s) {
+static void difference(float *b, const Tensor *v, const float *x, const float *c, float sigma, float by, bool bf16, Span s) {
     if (!v->rank) {
         for (int64_t j = 0; j < s.n; j++) b[j] = 0;
         return;
     }
     rows_load(b, v, s);
-    for (int64_t j = 0; j < s.n; j++) b[j] = by * (c[j] - (x[j] - b[j] * sigma));
+    for (int64_t j = 0; j < s.n; j++) b[j] = by * (c[j] - kept(x[j] - b[j] * sigma, bf16));
 }
 
 static Status guide_x0_cpu(Exec *x, const void *args) {
@@ -39,6 +41,7 @@ static Status guide_x0_cpu(Exec *x, const void *args) {
         if (!like[i].optional || like[i].t.rank) TRY(rows_want_like(x, OP_guide_x0, like[i].name, like[i].t, a.x));
     TRY(sigma_of(x, OP_guide_x0, a.sigma, &sigma));
     const struct { Tensor t; float by; } other[] = {{a.neg, a.cfg}, {a.perturbed, a.stg}, {a.isolated, a.modality}};
+    bool bf16 = a.form == GUIDE_OFFICIAL_BF16;
     Walk w = rows_walk(a.y);
 #pragma omp parallel for schedule(static) if (w.parallel)
     for (int64_t i = 0; i < w.count; i++) {
@@ -46,9 +49,9 @@ static Status guide_x0_cpu(Exec *x, const void *args) {
         Span s = rows_span(&w, i);
         rows_load(v, &a.x, s);
         rows_load(c, &a.cond, s);
-        for (int64_t j = 0; j < s.n; j++) y[j] = c[j] = v[j] - c[j] * sigma;
+        for (int64_t j = 0; j < s.n; j++) y[j] = c[j] = kept(v[j] - c[j] * sigma, bf16);
         for (int k = 0; k < 3; k++) {
-            difference(b, &other[k].t, v, c, sigma, other[k].by, s);
+            difference(b, &other[k].t, v, c, sigma, other[k].by, bf16, s);
             for (int64_t j = 0; j < s.n; j++) y[j] += b[j];
         }
         rows_store(&a.y, s, y);
@@ -77,7 +80,7 @@ static float deviation(Tensor t) {
 
 static Status velocity_x0_cpu(Exec *x, const void *args) {
     VelocityX0 a = *(const VelocityX0 *)args;
-    bool rescales = a.rescale != 0;
+    bool rescales = a.rescale != 0, official = a.form != GUIDE_DIFFUSERS, bf16 = a.form == GUIDE_OFFICIAL_BF16;
     float sigma, ratio = 1;
     TRY(want_f32(x, OP_velocity_x0, a.x));
     TRY(rows_want_like(x, OP_velocity_x0, "y", a.y, a.x));
@@ -91,6 +94,7 @@ static Status velocity_x0_cpu(Exec *x, const void *args) {
         TRY(rows_want_row(x, OP_velocity_x0, "mask", &a.mask, a.x));
     }
     if (rescales) ratio = deviation(a.like) / deviation(a.x0);
+    const float by = official && rescales ? a.rescale * ratio + a.rest : 1;
     Walk w = rows_walk(a.y);
 #pragma omp parallel for schedule(static) if (w.parallel)
     for (int64_t i = 0; i < w.count; i++) {
@@ -98,15 +102,17 @@ static Status velocity_x0_cpu(Exec *x, const void *args) {
         Span s = rows_span(&w, i);
         rows_load(v, &a.x, s);
         rows_load(g, &a.x0, s);
-        if (rescales)
+        if (official)
+            for (int64_t j = 0; j < s.n; j++) g[j] = kept(rescales ? g[j] * by : g[j], bf16);
+        else if (rescales)
             for (int64_t j = 0; j < s.n; j++) g[j] = a.rescale * (g[j] * ratio) + a.rest * g[j];
         if (a.clean.rank) {
-            float kept[ROWS_SPAN], mask[ROWS_SPAN];
-            rows_load(kept, &a.clean, s);
+            float given[ROWS_SPAN], mask[ROWS_SPAN];
+            rows_load(given, &a.clean, s);
             rows_load(mask, &a.mask, s);
-            for (int64_t j = 0; j < s.n; j++) g[j] = g[j] * (1.0f - mask[j]) + kept[j] * mask[j];
+            for (int64_t j = 0; j < s.n; j++) g[j] = kept(g[j] * (1.0f - mask[j]) + given[j] * mask[j], bf16);
         }
-        for (int64_t j = 0; j < s.n; j++) v[j] = (v[j] - g[j]) / sigma;
+        for (int64_t j = 0; j < s.n; j++) v[j] = kept((v[j] - g[j]) / sigma, bf16);
         rows_store(&a.y, s, v);
     }
     return OK;

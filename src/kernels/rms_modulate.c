@@ -48,7 +48,7 @@ static Status normed_and_turned(Exec *x, const NormRopeSplit *a, Tensor y, Tenso
         return fail(x->error, ERR_MODEL, "norm_rope_split: the tables must be [tokens, %lld]", (long long)d / 2);
     Tensor heads = tensor_split(y, e);
     return chain_run(x, OP_rope_split, &(RopeSplit){.y = heads, .x = heads, .cos = tensor_split(a->cos, e / 2),
-                                                    .sin = tensor_split(a->sin, e / 2)});
+                                                    .sin = tensor_split(a->sin, e / 2), .form = a->form});
 }
 
 static Status norm_rope_split(Exec *x, const void *args) {

@@ -24,7 +24,7 @@ typedef struct ResidualRmsModulate {
 
 /* Queries, and keys that the same angles turn (absent where they have others): yq = rope_split{rmsnorm{q, wq, RMS_ONCE, eps}},
  * yk likewise. q, yq, k, yk [T,D], the norm over whole rows, then `heads` heads of a row rotated by F32 cos, sin [T, D/2]
- * (rope_split.h); without them the norm alone. wq, wk [D]. Rows may be strided, yq may alias q and yk k. */
-typedef struct NormRopeSplit { Tensor yq, yk, q, k, wq, wk, cos, sin; float eps; int32_t heads; } NormRopeSplit;
+ * (rope_split.h) in this form; without them the norm alone. wq, wk [D]. Rows may be strided, yq may alias q and yk k. */
+typedef struct NormRopeSplit { Tensor yq, yk, q, k, wq, wk, cos, sin; float eps; int32_t heads, form; } NormRopeSplit;
 
 #endif

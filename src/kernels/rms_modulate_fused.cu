@@ -229,11 +229,13 @@ __global__ void __launch_bounds__(THREADS) k_norm_rope_split(const __grid_consta
 
 constexpr int LANE_ROW = THREADS * VEC; /* elements that a block takes at once */
 
-/* Has a kernel here: widths of 2 or 4 accesses of a block and more, heads of 64 and 128. Anything else: the reference. */
+/* Has a kernel here: widths of 2 or 4 accesses of a block and more, heads of 64 and 128. Anything else, and the other form of the
+ * rotation: the reference. */
 bool has_kernel(const NormRopeSplit *a) {
     int64_t d = a->q.shape[1], e = a->heads > 0 ? d / a->heads : 0;
-    return (d == 4 * LANE_ROW || d == 8 * LANE_ROW) && a->heads > 0 && d % a->heads == 0 && (e == 64 || e == 128) &&
-           !a->cos.rank == !a->sin.rank && !a->yk.rank == !a->k.rank && a->wq.rank && !a->k.rank == !a->wk.rank;
+    return a->form == ROPE_SPLIT_ONCE && (d == 4 * LANE_ROW || d == 8 * LANE_ROW) && a->heads > 0 && d % a->heads == 0 &&
+           (e == 64 || e == 128) && !a->cos.rank == !a->sin.rank && !a->yk.rank == !a->k.rank && a->wq.rank &&
+           !a->k.rank == !a->wk.rank;
 }
 
 bool norm_rope_split_accepts(const void *args, char *why, size_t size) {

@@ -5,6 +5,8 @@
 #include "kernels/cuda_rows.cuh"
 #include "kernels/registry.h"
 
+using rows::r;
+
 namespace {
 
 constexpr int THREADS = 256, WIDE = 4;
@@ -18,7 +20,8 @@ __device__ inline float turn(float plain, float with, float s) {
     return ROPE_SPLIT_FMA ? fmaf(s, with, plain) : plain + s * with;
 }
 
-template <typename T, int N>
+/* BETWEEN: the plain product is of the dtype (ROPE_SPLIT_DTYPE). */
+template <typename T, int N, bool BETWEEN>
 __global__ void __launch_bounds__(THREADS)
     k_rope_split(T *y, const T *x, const float *cos_table, const float *sin_table, Strides sy, Strides sx, Strides sc, Strides ss,
                  int heads, int half) {
@@ -34,8 +37,10 @@ __global__ void __launch_bounds__(THREADS)
     rows::load<float, N>(s, sin_table + token * ss.token + head * ss.head + i);
 #pragma unroll
     for (int k = 0; k < N; k++) {
-        y0[k] = turn(x0[k] * c[k], x1[k], -s[k]);
-        y1[k] = turn(x1[k] * c[k], x0[k], s[k]);
+        float plain0 = x0[k] * c[k], plain1 = x1[k] * c[k];
+        if (BETWEEN) plain0 = r<T>(plain0), plain1 = r<T>(plain1);
+        y0[k] = turn(plain0, x1[k], -s[k]);
+        y1[k] = turn(plain1, x0[k], s[k]);
     }
     rows::store<T, N>(to, y0);
     rows::store<T, N>(to + half, y1);
@@ -65,29 +70,30 @@ bool wide(const RopeSplit *a) {
 
 Strides strides_of(const Tensor &t) { return {t.stride[0], t.stride[1]}; }
 
-template <typename T, int N> void run(cudaStream_t stream, const RopeSplit *a) {
+template <typename T, int N, bool BETWEEN> void run(cudaStream_t stream, const RopeSplit *a) {
     int heads = (int)a->x.shape[1], half = (int)a->cos.shape[2];
     unsigned blocks = (unsigned)(((int64_t)heads * (half / N) + THREADS - 1) / THREADS);
     for (int64_t t = 0; t < a->x.shape[0]; t += GRID_ROWS) {
         int64_t left = a->x.shape[0] - t;
-        k_rope_split<T, N><<<dim3(blocks, (unsigned)(left < GRID_ROWS ? left : GRID_ROWS)), THREADS, 0, stream>>>(
+        k_rope_split<T, N, BETWEEN><<<dim3(blocks, (unsigned)(left < GRID_ROWS ? left : GRID_ROWS)), THREADS, 0, stream>>>(
             (T *)a->y.data + t * a->y.stride[0], (const T *)a->x.data + t * a->x.stride[0],
             (const float *)a->cos.data + t * a->cos.stride[0], (const float *)a->sin.data + t * a->sin.stride[0],
             strides_of(a->y), strides_of(a->x), strides_of(a->cos), strides_of(a->sin), heads, half);
     }
 }
 
-template <typename T> void run_typed(cudaStream_t stream, const RopeSplit *a) {
-    if (wide(a)) run<T, WIDE>(stream, a);
-    else run<T, 1>(stream, a);
+template <typename T, bool BETWEEN> void run_typed(cudaStream_t stream, const RopeSplit *a) {
+    if (wide(a)) run<T, WIDE, BETWEEN>(stream, a);
+    else run<T, 1, BETWEEN>(stream, a);
 }
 
 Status rope_split_cuda(Exec *x, const void *args) {
     const RopeSplit *a = (const RopeSplit *)args;
     TRY(check(x, a));
     if (!tensor_numel(a->y)) return OK;
-    if (a->x.dtype == BF16) run_typed<__nv_bfloat16>(x->cuda->stream, a);
-    else run_typed<float>(x->cuda->stream, a);
+    if (a->x.dtype == F32) run_typed<float, false>(x->cuda->stream, a);
+    else if (a->form == ROPE_SPLIT_DTYPE) run_typed<__nv_bfloat16, true>(x->cuda->stream, a);
+    else run_typed<__nv_bfloat16, false>(x->cuda->stream, a);
     return cuda_launched(x, "rope_split");
 }
 

@@ -28,6 +28,7 @@ static Status rope_split_cpu(Exec *x, const void *args) {
     const RopeSplit *a = args;
     TRY(check(x, a));
     int64_t tokens = a->x.shape[0], heads = a->x.shape[1], half = a->x.shape[2] / 2;
+    bool between = a->form == ROPE_SPLIT_DTYPE && a->x.dtype == BF16;
 #pragma omp parallel for schedule(static) if (tensor_numel(a->x) >= ROWS_PARALLEL_AT)
     for (int64_t row = 0; row < tokens * heads; row++) {
         float v0[ROWS_SPAN], v1[ROWS_SPAN], c[ROWS_SPAN], s[ROWS_SPAN];
@@ -38,9 +39,10 @@ static Status rope_split_cpu(Exec *x, const void *args) {
             rows_load(c, &a->cos, low);
             rows_load(s, &a->sin, low);
             for (int64_t i = 0; i < low.n; i++) {
-                float x0 = v0[i], x1 = v1[i];
-                v0[i] = turn(x0 * c[i], x1, -s[i]);
-                v1[i] = turn(x1 * c[i], x0, s[i]);
+                float x0 = v0[i], x1 = v1[i], plain0 = x0 * c[i], plain1 = x1 * c[i];
+                if (between) plain0 = bf16_round(plain0), plain1 = bf16_round(plain1);
+                v0[i] = turn(plain0, x1, -s[i]);
+                v1[i] = turn(plain1, x0, s[i]);
             }
             rows_store(&a->y, low, v0);
             rows_store(&a->y, high, v1);

@@ -27,3 +27,13 @@ Status blocks_mlp(const BlocksMlp *m, Exec *x, Tensor y, Tensor in) {
     arena_reset(x->work, mark);
     return OK;
 }
+
+Status blocks_round(Exec *x, Tensor t) {
+    if (x->dtype == F32) return OK;
+    size_t mark = arena_mark(x->work);
+    Tensor rounded = exec_tensor(x, x->dtype, t.rank, t.shape);
+    TRY(op_copy(x, &(Copy){.y = rounded, .x = t}));
+    TRY(op_copy(x, &(Copy){.y = t, .x = rounded}));
+    arena_reset(x->work, mark);
+    return OK;
+}

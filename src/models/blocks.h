@@ -10,6 +10,9 @@
 void blocks_rope_row(const int64_t *axes, int axis_count, const double *position, double theta, float *cos_row,
                      float *sin_row);
 
+/* t, F32 and contiguous, with its values rounded to x's dtype. */
+Status blocks_round(Exec *x, Tensor t);
+
 /* linear_2(silu(linear_1(x))): the embedders of timestep, guidance and pooled text. y [M,D], x [M,K]. */
 typedef struct BlocksMlp { Weight linear_1, linear_2; } BlocksMlp;
 void blocks_mlp_bind(Bind *b, BlocksMlp *m, int64_t in, int64_t hidden, const char *name);

@@ -80,6 +80,7 @@ typedef struct Ltx2Grid {
      * they are all the same. */
     Ltx2Span span[LTX2_SPANS];
     int spans;
+    RopeSplitForm form; /* of all rotations; ROPE_SPLIT_DTYPE: tables of the dtype */
     Tensor cos[LTX2_STREAMS], sin[LTX2_STREAMS];             /* F32 [tokens, D / 2] */
     Tensor cross_cos[LTX2_STREAMS], cross_sin[LTX2_STREAMS]; /* F32 [tokens, D of audio / 2] */
 } Ltx2Grid;
@@ -107,6 +108,8 @@ typedef struct Ltx2Pass {
     int64_t first, count;
     bool isolated;                /* the streams do not see each other */
     const bool *perturbed;        /* [layers] on the host: blocks whose self attention gives its values; NULL: none */
+    bool always;                  /* in models that are not `perturbed` too, as the authors' own code has it */
+    bool spared[LTX2_STREAMS];    /* streams whose self attention stays */
 } Ltx2Pass;
 
 Status dit_ltx2_open(const char *folder, Ltx2Dit *out, Error *e);
@@ -127,7 +130,7 @@ typedef struct Ltx2Place { float from[LTX2_AXES], to[LTX2_AXES]; } Ltx2Place;
 /* Places of latents of frames x rows x cols at `fps`, into place[frames * rows * cols]; what further tokens have is the
  * caller's business (rows and columns from 0, time as diffusers' prepare_video_coords). */
 void dit_ltx2_places(const Ltx2Dit *m, int64_t frames, int64_t rows, int64_t cols, double fps, Ltx2Place *place);
-/* Rotary tables into the work arena for g->tokens; place[g->tokens[LTX2_VIDEO]]. A dry run reads no places. */
+/* Rotary tables into the work arena for g->tokens and g->form; place[g->tokens[LTX2_VIDEO]]. A dry run reads no places. */
 Status dit_ltx2_rope(const Ltx2Dit *m, Exec *x, const Ltx2Place *place, Ltx2Grid *g);
 
 /* out[s] F32 [count * tokens, out_channels], contiguous, from latents[s] F32 [tokens, channels], any strides: one sample, the

@@ -87,7 +87,7 @@ static Status norm_rope(const Walker *w, int64_t heads, Tensor q, Tensor wq, Ten
         Tensor qs = tensor_slice(q, 0, b * tokens, tokens), ks = k.rank ? tensor_slice(k, 0, b * tokens, tokens) : k;
         TRY(op_norm_rope_split(w->x, &(NormRopeSplit){.yq = qs, .yk = ks, .q = qs, .k = ks, .wq = wq, .wk = wk,
                                                       .cos = cos_table, .sin = sin_table, .eps = (float)w->m->c.eps,
-                                                      .heads = (int32_t)heads}));
+                                                      .heads = (int32_t)heads, .form = w->g->form}));
     }
     return OK;
 }
@@ -122,7 +122,8 @@ static Status self_attention(const Walker *w, Ltx2Which s, Tensor n) {
     size_t mark = arena_mark(w->x->work);
     int64_t rows = n.shape[0], d = w->m->stream[s].d;
     Tensor o = exec_new(w->x, rows, d);
-    if (w->m->c.perturbed && w->pass->perturbed && w->pass->perturbed[w->i]) {
+    const Ltx2Pass *pass = w->pass;
+    if ((w->m->c.perturbed || pass->always) && pass->perturbed && pass->perturbed[w->i] && !pass->spared[s]) {
         TRY(op_linear(w->x, &(Linear){.y = o, .x = n, .w = &a->v}));
     } else {
         Tensor qkv = exec_new(w->x, rows, 3 * d);

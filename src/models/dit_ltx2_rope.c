@@ -71,7 +71,8 @@ static void row(const Angles *a, const Ltx2Place *p, const float *frequency, int
 }
 
 /* cos and sin F32 [tokens, half]; place NULL: those of audio latents. */
-static Status table(const Ltx2Dit *m, Exec *x, const Angles *a, const Ltx2Place *place, Tensor *cos_out, Tensor *sin_out) {
+static Status table(const Ltx2Dit *m, Exec *x, const Angles *a, const Ltx2Place *place, RopeSplitForm form, Tensor *cos_out,
+                    Tensor *sin_out) {
     int64_t n = a->half / a->axes;
     *cos_out = exec_new_as(x, F32, a->tokens, a->half);
     *sin_out = exec_new_as(x, F32, a->tokens, a->half);
@@ -88,7 +89,10 @@ static Status table(const Ltx2Dit *m, Exec *x, const Angles *a, const Ltx2Place 
     Status s = host ? exec_upload(x, *cos_out, host) : OK;
     free(host);
     TRY(s);
-    return op_cos_sin(x, &(CosSin){.cos = *cos_out, .sin = *sin_out, .x = *cos_out});
+    TRY(op_cos_sin(x, &(CosSin){.cos = *cos_out, .sin = *sin_out, .x = *cos_out}));
+    if (form != ROPE_SPLIT_DTYPE) return OK;
+    TRY(blocks_round(x, *cos_out));
+    return blocks_round(x, *sin_out);
 }
 
 Status dit_ltx2_rope(const Ltx2Dit *m, Exec *x, const Ltx2Place *place, Ltx2Grid *g) {
@@ -99,8 +103,8 @@ Status dit_ltx2_rope(const Ltx2Dit *m, Exec *x, const Ltx2Place *place, Ltx2Grid
     const Angles audio = {g->tokens[LTX2_AUDIO], narrow, 1, {1.0f / (float)c->audio_most}};
     const Angles cross[] = {{g->tokens[LTX2_VIDEO], narrow, 1, {1.0f / (float)latest}},
                             {g->tokens[LTX2_AUDIO], narrow, 1, {1.0f / (float)latest}}};
-    TRY(table(m, x, &video, place, &g->cos[LTX2_VIDEO], &g->sin[LTX2_VIDEO]));
-    TRY(table(m, x, &audio, NULL, &g->cos[LTX2_AUDIO], &g->sin[LTX2_AUDIO]));
-    TRY(table(m, x, &cross[0], place, &g->cross_cos[LTX2_VIDEO], &g->cross_sin[LTX2_VIDEO]));
-    return table(m, x, &cross[1], NULL, &g->cross_cos[LTX2_AUDIO], &g->cross_sin[LTX2_AUDIO]);
+    TRY(table(m, x, &video, place, g->form, &g->cos[LTX2_VIDEO], &g->sin[LTX2_VIDEO]));
+    TRY(table(m, x, &audio, NULL, g->form, &g->cos[LTX2_AUDIO], &g->sin[LTX2_AUDIO]));
+    TRY(table(m, x, &cross[0], place, g->form, &g->cross_cos[LTX2_VIDEO], &g->cross_sin[LTX2_VIDEO]));
+    return table(m, x, &cross[1], NULL, g->form, &g->cross_cos[LTX2_AUDIO], &g->cross_sin[LTX2_AUDIO]);
 }

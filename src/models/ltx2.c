@@ -212,6 +212,7 @@ const ModelOps MODEL_LTX2 = {
     .guides = true,
     .takes_image = true,
     .image_conditions = true,
+    .matches_official = true,
     .clip = ltx2_clip,
     .open = ltx2_open,
     .open_file = ltx2_open_file,

@@ -3,7 +3,7 @@
  *   ltx2.c         opening, the vtable        ltx2_job.c    what a job resolves to, tokens, noise levels
  *   ltx2_text.c    contexts of the prompts    ltx2_step.c   noise, the passes of a step, guidance
  *   ltx2_decode.c  frames and sound           ltx2_image.c  a picture that the clip shall show
- *   ltx2_stage2.c  a clip drawn small, then large
+ *   ltx2_stage2.c  a clip drawn small, then large    ltx2_official.c  the authors' own code instead of diffusers
  *
  * Easy to get wrong: with classifier-free guidance sample 0 of a batch is the negative prompt's, as in diffusers; without it
  * the positive prompt is sample 0. The latents are one tensor of numbers: the clip's tokens, then the sound's. */
@@ -44,6 +44,7 @@ typedef struct Ltx2 {
     Ltx2Grid grid;
     Rng rng;             /* after what was drawn */
     VaeLtx2 measure;     /* mean and std of the autoencoder's latents, for its encoder's part */
+    bool official;       /* --match official */
     bool finished;       /* all steps have run: the picture's own tokens are gone */
     Tensor given;        /* F32 [rows * cols, channels]: latents of the picture */
     Tensor clean, mask;  /* F32 [tokens, channels], [tokens, 1]: what conditions keep; absent without one */
@@ -86,6 +87,13 @@ void ltx2_round(const Model *m, const Job *job, int k, Job *out);
 Status ltx2_second_schedule(const Ltx2 *z, Schedule *out, Error *e);
 Status ltx2_again(Model *m, Exec *x, const Run *run, const Job *before_job, Tensor before, Tensor *latents);
 Status ltx2_places(Ltx2 *z, Exec *x, const Run *run);
+
+bool ltx2_official(const Job *job);
+/* Its defaults; ERR_USAGE names what is not covered. */
+Status ltx2_official_resolve(const Ltx2 *z, Job *job, Error *e);
+Status ltx2_official_schedule(const Ltx2 *z, int steps, Schedule *out, Error *e);
+/* to: values of both streams, one behind the other. */
+Status ltx2_official_draw(Ltx2 *z, const Ltx2Size *s, const Run *run, float *to, Error *e);
 
 Status ltx2_finish(Model *m, Exec *x, const Run *run, Tensor *latents);
 Status ltx2_decode(Model *m, Exec *x, const Run *run, Tensor latents, Tensor rgb);

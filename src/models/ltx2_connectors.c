@@ -2,6 +2,7 @@
 #include "models/ltx2_connectors.h"
 
 #include "core/json.h"
+#include "models/blocks.h"
 #include "residency.h"
 
 #include <math.h>
@@ -212,6 +213,7 @@ static Status fill(const Ltx2Connector *c, Exec *x, int count, int64_t slots, co
 typedef struct Shared {
     int count;
     int64_t slots;
+    RopeSplitForm form;
     Tensor cos, sin; /* F32 [slots, width/2] */
     Tensor zeros;    /* [slots]: the mask that the reference passes */
 } Shared;
@@ -235,6 +237,8 @@ static Status rope(const Ltx2Connectors *c, Exec *x, Shared *s) {
     free(host);
     TRY(status);
     TRY(op_cos_sin(x, &(CosSin){.cos = s->cos, .sin = s->sin, .x = angles}));
+    if (s->form == ROPE_SPLIT_DTYPE) TRY(blocks_round(x, s->cos));
+    if (s->form == ROPE_SPLIT_DTYPE) TRY(blocks_round(x, s->sin));
     arena_reset(x->work, mark);
     return OK;
 }
@@ -258,7 +262,8 @@ static Status attend(const Ltx2ConnectorBlock *l, const Ltx2Connector *c, Exec *
         Tensor qi = tensor_slice(q, 0, i * s->slots, s->slots), ki = tensor_slice(k, 0, i * s->slots, s->slots);
         Tensor vi = tensor_slice(v, 0, i * s->slots, s->slots), oi = tensor_slice(o, 0, i * s->slots, s->slots);
         TRY(op_norm_rope_split(x, &(NormRopeSplit){.yq = qi, .yk = ki, .q = qi, .k = ki, .wq = l->norm_q, .wk = l->norm_k,
-                                                   .cos = s->cos, .sin = s->sin, .eps = EPS, .heads = (int32_t)c->heads}));
+                                                   .cos = s->cos, .sin = s->sin, .eps = EPS, .heads = (int32_t)c->heads,
+                                                   .form = s->form}));
         TRY(op_attention(x, &(Attention){.o = tensor_split(oi, c->head), .q = tensor_split(qi, c->head),
                                          .k = tensor_split(ki, c->head), .v = tensor_split(vi, c->head), .bias = s->zeros,
                                          .scale = scale, .mask = MASK_NONE}));
@@ -314,7 +319,7 @@ Status ltx2_connectors_run(const Ltx2Connectors *c, Exec *x, int count, int64_t 
                            const Tensor context[LTX2_CONNECTORS_COUNT]) {
     size_t mark = arena_mark(x->work);
     Tensor z[LTX2_CONNECTORS_COUNT];
-    Shared s = {.count = count, .slots = slots};
+    Shared s = {.count = count, .slots = slots, .form = c->form};
     int first = 0;
     if (slots % ltx2_connectors_registers(c) || states[0].t.shape[1] != c->channels || states[0].t.shape[2] != c->states)
         return fail(x->error, ERR_MODEL, "connectors: %lld slots of %lld channels, %lld states: expected a multiple of %lld, "

@@ -37,6 +37,7 @@ typedef struct Ltx2Connectors {
     bool bias;                /* of the projections */
     Weight proj;              /* 2.0: [channels, channels * states] */
     Ltx2Connector one[LTX2_CONNECTORS_COUNT];
+    RopeSplitForm form;       /* of the rotations; the caller's, of the job in hand */
 } Ltx2Connectors;
 
 Status ltx2_connectors_open(const char *folder, Ltx2Connectors *out, Error *e);

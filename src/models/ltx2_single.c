@@ -56,6 +56,22 @@ static Status extent(const Source *s, const char *name, int d, int64_t *out, Err
     return OK;
 }
 
+/* What the parts are built for; a key that is absent has that value in the file's own code, too. */
+typedef struct Wanted { const char *key, *value; } Wanted; /* value: as JSON */
+static Status wanted(const Source *s, const char *part, const Json *in, const Wanted *want, size_t count, Error *e) {
+    for (size_t i = 0; i < count; i++) {
+        const Json *v = json_get(in, want[i].key);
+        char *found = json_is_null(v) ? NULL : cJSON_PrintUnformatted(v);
+        bool other = found && strcmp(found, want[i].value) != 0;
+        Status status = other ? fail(e, ERR_MODEL, "%s: __metadata__.config: %s.%s: found %.80s, expected %s", s->where, part,
+                                     want[i].key, found, want[i].value) : OK;
+        cJSON_free(found);
+        TRY(status);
+    }
+    return OK;
+}
+#define WANTED(s, part, in, want, e) wanted(s, part, in, want, sizeof want / sizeof *want, e)
+
 static Status transformer(const Source *s, const Json *t, Json *to, Error *e) {
     static const Key KEYS[] = {
         {"num_layers", "num_layers", false}, {"in_channels", "in_channels", false}, {"out_channels", "out_channels", false},
@@ -185,9 +201,11 @@ static Status decoder(const Source *s, const Blocks *b, Json *to, Error *e) {
 static Status vae(const Source *s, const Json *v, Json *to, int64_t *downs, Error *e) {
     static const Key KEYS[] = {{"in_channels", "in_channels", false}, {"out_channels", "out_channels", false},
                                {"latent_channels", "latent_channels", false}, {"patch_size", "patch_size", false}};
+    static const Wanted WANT[] = {{"dims", "3"}, {"norm_layer", "\"pixel_norm\""}, {"latent_log_var", "\"uniform\""}};
     bool causal = false;
     const char *shared = NULL, *first = NULL, *last = NULL;
     Blocks down, up;
+    TRY(WANTED(s, "vae", v, WANT, e));
     COPY(to, v, KEYS);
     TRY(read_blocks(s, v, "encoder_blocks", &down, e));
     TRY(read_blocks(s, v, "decoder_blocks", &up, e));
@@ -223,6 +241,10 @@ static Status audio(const Source *s, const Json *a, Json *to, Error *e) {
     COPY(to, net, KEYS);
     copy(to, params, &(Key){"sampling_rate", "sample_rate", false}, 1);
     copy(to, stft, &(Key){"hop_length", "mel_hop_length", false}, 1);
+    static const Key BINS[] = {{"n_mel_channels", "mel_bins", false}, {"mel_bins", "mel_bins", false}};
+    /* where else they may stand */
+    if (!json_get(to, "mel_bins")) copy(to, json_get(json_get(a, "preprocessing"), "mel"), &BINS[0], 1);
+    if (!json_get(to, "mel_bins")) copy(to, json_get(a, "variables"), &BINS[1], 1);
     if (cJSON_GetArraySize(where)) copy(to, net, &(Key){"attn_resolutions", "attn_resolutions", false}, 1);
     return OK;
 }
@@ -234,9 +256,12 @@ static Status vocoder(const Source *s, const Json *v, Json *to, Error *e) {
                                {"resblock_kernel_sizes", "resnet_kernel_sizes", false},
                                {"resblock_dilation_sizes", "resnet_dilations", false},
                                {"output_sample_rate", "output_sampling_rate", false}};
+    static const Wanted WANT[] = {{"resblock", "\"1\""}, {"stereo", "true"}, {"use_tanh_at_final", "true"},
+                                  {"use_bias_at_final", "true"}};
     int64_t in = 0, out = 0;
     if (json_get(v, "bwe")) return fail(e, ERR_MODEL, "%s: vocoder.bwe: a later model than LTX-2, of which ditto reads diffusers "
                                         "folders (LTX-2.3) alone", s->where);
+    TRY(WANTED(s, "vocoder", v, WANT, e));
     COPY(to, v, KEYS);
     TRY(extent(s, "vocoder.conv_pre.weight", 1, &in, e));
     TRY(extent(s, "vocoder.conv_post.weight", 0, &out, e));

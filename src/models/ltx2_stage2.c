@@ -16,13 +16,12 @@ enum { STEPS = (int)(sizeof LEVELS / sizeof *LEVELS) };
 
 int ltx2_rounds(const Model *m, const Job *job) {
     (void)m;
-    return job->upscale ? 2 : 1;
+    return job->upscale && !job->decode_only ? 2 : 1; /* finished latents are the last round's */
 }
 
 void ltx2_round(const Model *m, const Job *job, int k, Job *out) {
-    (void)m;
     *out = *job;
-    if (!job->upscale) return;
+    if (ltx2_rounds(m, job) == 1) return;
     if (k == 0) {
         out->width /= 2, out->height /= 2;
         out->made_width /= 2, out->made_height /= 2;

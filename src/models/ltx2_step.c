@@ -50,6 +50,8 @@ Status ltx2_noise(Model *m, Exec *x, const Run *run, Tensor *latents, int *rank,
                   int64_t shape[TENSOR_MAX_RANK]) {
     Ltx2 *z = (Ltx2 *)m;
     z->finished = run->job->decode_only;
+    z->official = ltx2_official(run->job);
+    m->unproven = z->official ? "--match official" : NULL;
     Ltx2Size s = ltx2_size(z, run->job);
     int64_t all =
         s.tokens[LTX2_VIDEO] * s.channels[LTX2_VIDEO] + s.tokens[LTX2_AUDIO] * s.channels[LTX2_AUDIO];
@@ -59,7 +61,9 @@ Status ltx2_noise(Model *m, Exec *x, const Run *run, Tensor *latents, int *rank,
     z->clean = z->mask = (Tensor){0};
     float *host = x->dry ? NULL : malloc((size_t)all * sizeof *host);
     if (!host && !x->dry) return fail(x->error, ERR_MEMORY, "noise: out of memory");
-    Status status = x->dry ? OK : draw(z, &s, run, all, host, x->error);
+    Status status = x->dry        ? OK
+                    : z->official ? ltx2_official_draw(z, &s, run, host, x->error)
+                                  : draw(z, &s, run, all, host, x->error);
     if (status == OK && host) status = exec_upload(x, *latents, host);
     free(host);
     if (status == OK && run->image)
@@ -125,6 +129,7 @@ static Status weigh(const Ltx2 *z, Exec *x, const Job *job, int which, const Pas
            rescale = job->guide[sound ? GUIDE_AUDIO_RESCALE : GUIDE_RESCALE];
     double stg = job->guide[sound ? GUIDE_AUDIO_STG : GUIDE_STG],
            modality = job->guide[sound ? GUIDE_AUDIO_MODALITY : GUIDE_MODALITY];
+    int32_t form = !z->official ? GUIDE_DIFFUSERS : z->base.dtype == BF16 ? GUIDE_OFFICIAL_BF16 : GUIDE_OFFICIAL;
     Tensor own = rescale > 0 ? exec_tensor(x, F32, 2, latents.shape) : (Tensor){0};
     TRY(op_guide_x0(x, &(GuideX0){.y = velocity,
                                   .c = own,
@@ -136,7 +141,8 @@ static Status weigh(const Ltx2 *z, Exec *x, const Job *job, int which, const Pas
                                   .sigma = sigma,
                                   .cfg = (float)(cfg - 1),
                                   .stg = (float)stg,
-                                  .modality = (float)(modality - 1)}));
+                                  .modality = (float)(modality - 1),
+                                  .form = form}));
     return op_velocity_x0(x, &(VelocityX0){.y = velocity,
                                            .x = latents,
                                            .x0 = velocity,
@@ -145,7 +151,8 @@ static Status weigh(const Ltx2 *z, Exec *x, const Job *job, int which, const Pas
                                            .clean = sound ? (Tensor){0} : z->clean,
                                            .mask = sound ? (Tensor){0} : z->mask,
                                            .rescale = (float)rescale,
-                                           .rest = (float)(1 - rescale)});
+                                           .rest = (float)(1 - rescale),
+                                           .form = form});
 }
 
 Status ltx2_velocity(Model *m, Exec *x, const Run *run, const StepParams *p, Tensor latents,
@@ -166,8 +173,11 @@ Status ltx2_velocity(Model *m, Exec *x, const Run *run, const StepParams *p, Ten
     TRY(pass(z, x, &s, &step, &(Ltx2Pass){.first = job->cfg ? 0 : positive, .count = 1 + job->cfg}, latents,
              &text));
     if (job->guide[GUIDE_STG] > 0 || job->guide[GUIDE_AUDIO_STG] > 0)
-        TRY(pass(z, x, &s, &step, &(Ltx2Pass){.first = positive, .count = 1, .perturbed = block}, latents,
-                 &perturbed));
+        TRY(pass(z, x, &s, &step,
+                 &(Ltx2Pass){.first = positive, .count = 1, .perturbed = block, .always = z->official,
+                             .spared = {z->official && !(job->guide[GUIDE_STG] > 0),
+                                        z->official && !(job->guide[GUIDE_AUDIO_STG] > 0)}},
+                 latents, &perturbed));
     if (job->guide[GUIDE_MODALITY] > 1 || job->guide[GUIDE_AUDIO_MODALITY] > 1)
         TRY(pass(z, x, &s, &step, &(Ltx2Pass){.first = positive, .count = 1, .isolated = true}, latents,
                  &isolated));
@@ -180,7 +190,8 @@ Status ltx2_velocity(Model *m, Exec *x, const Run *run, const StepParams *p, Ten
 
 Status ltx2_advance(Model *m, Exec *x, const StepParams *p, Tensor latents, Tensor velocity) {
     model_enter(x, &m->part[LTX2_DIT]);
-    return op_euler_step(x, &(EulerStep){.y = latents, .x = latents, .v = velocity, .dt = p->dt});
+    TRY(op_euler_step(x, &(EulerStep){.y = latents, .x = latents, .v = velocity, .dt = p->dt}));
+    return ((const Ltx2 *)m)->official ? blocks_round(x, latents) : OK;
 }
 
 /* What is decoded: without a picture's own tokens, the sound moves up behind the clip. */

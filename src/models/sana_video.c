@@ -168,7 +168,11 @@ static Status resolve_size(const SanaVideo *z, Job *job, Error *e) {
     if (!job->width) job->width = default_side(z, grid, large ? 1280 : 832);
     if (!job->height) job->height = default_side(z, grid, large ? 704 : 480);
     job->made_width = job->width, job->made_height = job->height;
-    if (job->bin) bin_size(large, job);
+    if (job->bin) {
+        TRY(model_check_side("--width", job->width, grid, grid, 0, e));
+        TRY(model_check_side("--height", job->height, grid, grid, 0, e));
+        bin_size(large, job);
+    }
     if (least < grid) least = grid;
     TRY(model_check_side("--width", job->made_width, grid, least, grid * z->dit.c.positions, e));
     return model_check_side("--height", job->made_height, grid, least, grid * z->dit.c.positions, e);

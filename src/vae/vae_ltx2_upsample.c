@@ -118,7 +118,7 @@ static Status blocks(const VaeLtx2Upsampler *u, Exec *x, int stage, const Run *r
 static Status entry(const VaeLtx2Upsampler *u, Exec *x, const Run *r, Tensor z) {
     GroupNorm n = norm_of(r->at, r->product, &u->initial, u->norm_w, u->norm_b);
     TRY(convolve(x, &u->initial, z, r->product, CONV_RAW));
-    exec_site(x, "upsample.norm1");
+    exec_site(x, "upsample.initial_norm");
     TRY(op_groupnorm_silu(x, &n));
     return exec_tap(x, "upsample.initial", r->at);
 }
