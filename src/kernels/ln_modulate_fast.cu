@@ -130,6 +130,20 @@ template <int NV, bool FULL> __device__ inline void read_modulation(Four scale[N
     }
 }
 
+/* Normalised and modulated. */
+template <int NV>
+__device__ inline void finish(Four v[NV], const Moments &all, const Four scale[NV], const Four shift[NV], const Args &a) {
+    float rstd = rsqrtf(all.s / (float)(a.vectors * VEC) + a.eps);
+#pragma unroll
+    for (int k = 0; k < NV; k++) {
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            Pair n = round2(rstd * (__low2float(v[k].p[j]) - all.mean), rstd * (__high2float(v[k].p[j]) - all.mean));
+            v[k].p[j] = add(mul(n, scale[k].p[j]), shift[k].p[j]);
+        }
+    }
+}
+
 /* Blocks of a multiprocessor: what the registers for a row of NV vectors and the next one leave room for. */
 constexpr int resident(int nv, bool gated) { return gated ? nv <= 6 ? 4 : 3 : nv <= 4 ? 6 : nv <= 6 ? 5 : 4; }
 
@@ -141,6 +155,7 @@ __global__ void __launch_bounds__(THREADS, resident(NV, GATED)) k_ln_modulate_fa
     Merge m[MERGES];
     Four x[NV], residual[GATED ? NV : 1], gate[GATED ? NV : 1], scale[NV], shift[NV];
     unsigned row = blockIdx.x;
+    begin();
     read<NV, FULL>(x, row_of(a.x, a.rows, row), a.vectors);
     if (GATED) {
         read<NV, FULL>(residual, row_of(a.residual, a.rows, row), a.vectors);
@@ -167,15 +182,101 @@ __global__ void __launch_bounds__(THREADS, resident(NV, GATED)) k_ln_modulate_fa
         if (TOKEN) read_modulation<NV, FULL>(scale, shift, a, row);
         if (GATED) write<NV, FULL>(row_of(a.h, a.rows, row), v, a.vectors);
         Moments all = moments<NV, FULL>(v, m, a.vectors, shared[turn]);
-        float rstd = rsqrtf(all.s / (float)(a.vectors * VEC) + a.eps);
+        finish<NV>(v, all, scale, shift, a);
+        write<NV, FULL>(row_of(a.y, a.rows, row), v, a.vectors);
+    }
+}
+
+/* --- rows through shared memory: the copy engine brings the next rows of a block while it works on one --- */
+
+__device__ inline unsigned shared_at(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
+
+/* A slot of the ring: rows of x and, if gated, of the residual behind it; `arrived` counts their bytes. */
+__device__ inline void expect(uint64_t *arrived, unsigned bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_at(arrived)), "r"(bytes) : "memory");
+#endif
+}
+__device__ inline void bring(Bf *to, const Bf *from, unsigned bytes, uint64_t *arrived) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_at(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_at(arrived))
+                 : "memory");
+#endif
+}
+__device__ inline void await(uint64_t *arrived, unsigned parity) {
+#if __CUDA_ARCH__ >= 900
+    unsigned done;
+    do
+        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(done)
+                     : "r"(shared_at(arrived)), "r"(parity)
+                     : "memory");
+    while (!done);
+#endif
+}
+__device__ inline void prepare(uint64_t *arrived, int slots) {
+#if __CUDA_ARCH__ >= 900
+    for (int i = 0; i < slots; i++) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_at(arrived + i)) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+template <bool GATED> constexpr int SLOTS = GATED ? 2 : 3; /* of a ring */
+constexpr int ring_resident(int nv, bool gated) { return gated ? nv <= 4 ? 6 : nv <= 6 ? 5 : 4 : nv <= 6 ? 6 : 5; }
+
+template <bool GATED> __device__ inline void bring_row(Bf *slot, const Args &a, unsigned row, uint64_t *arrived) {
+    unsigned bytes = (unsigned)a.vectors * sizeof(Four);
+    expect(arrived, GATED ? 2 * bytes : bytes);
+    bring(slot, row_of(a.x, a.rows, row), bytes, arrived);
+    if (GATED) bring(slot + a.rows.cols, row_of(a.residual, a.rows, row), bytes, arrived);
+}
+
+/* As k_ln_modulate_fast of one row of scale and shift. A row is in registers before the barrier in moments(): behind it its
+ * slot is free. */
+template <int NV, bool FULL, bool GATED>
+__global__ void __launch_bounds__(THREADS, ring_resident(NV, GATED)) k_ln_modulate_ring(Args a) {
+    constexpr int HERE = SLOTS<GATED>;
+    extern __shared__ __align__(128) Bf ring[];
+    __shared__ uint64_t arrived[HERE];
+    __shared__ float2 shared[2][WARPS];
+    Merge m[MERGES];
+    Four gate[GATED ? NV : 1], scale[NV], shift[NV];
+    int64_t each = a.rows.cols * (GATED ? 2 : 1);
+    if (threadIdx.x == 0) prepare(arrived, HERE);
+    begin();
+    if (threadIdx.x == 0)
+        for (unsigned i = 0, row = blockIdx.x; i < HERE && row < a.rows.count; i++, row += gridDim.x)
+            bring_row<GATED>(ring + i * each, a, row, arrived + i);
+    if (GATED) {
+        if (a.gate.data) read<NV, FULL>(gate, (const Bf *)a.gate.data, a.vectors);
 #pragma unroll
-        for (int k = 0; k < NV; k++) {
+        for (int k = 0; k < NV && !a.gate.data; k++) gate[k] = filled<2>(both(1.0f));
+    }
+    read_modulation<NV, FULL>(scale, shift, a, 0);
+    merges_of<NV, FULL>(m, a.vectors);
+    __syncthreads(); /* arrived is ready for all */
+    unsigned slot = 0, parity = 0, turn = 0;
+    for (unsigned row = blockIdx.x; row < a.rows.count; row += gridDim.x, turn ^= 1) {
+        Four v[NV];
+        Bf *here = ring + slot * each;
+        await(arrived + slot, parity);
+        read<NV, FULL>(v, here, a.vectors);
+        if (GATED) {
+            Four residual[NV];
+            read<NV, FULL>(residual, here + a.rows.cols, a.vectors);
 #pragma unroll
-            for (int j = 0; j < 2; j++) {
-                Pair n = round2(rstd * (__low2float(v[k].p[j]) - all.mean), rstd * (__high2float(v[k].p[j]) - all.mean));
-                v[k].p[j] = add(mul(n, scale[k].p[j]), shift[k].p[j]);
+            for (int k = 0; k < NV; k++) {
+                v[k].p[0] = add(residual[k].p[0], mul(gate[k].p[0], v[k].p[0]));
+                v[k].p[1] = add(residual[k].p[1], mul(gate[k].p[1], v[k].p[1]));
             }
+            write<NV, FULL>(row_of(a.h, a.rows, row), v, a.vectors);
         }
+        Moments all = moments<NV, FULL>(v, m, a.vectors, shared[turn]);
+        unsigned ahead = row + HERE * gridDim.x;
+        if (threadIdx.x == 0 && ahead < a.rows.count) bring_row<GATED>(here, a, ahead, arrived + slot);
+        if (++slot == HERE) slot = 0, parity ^= 1;
+        finish<NV>(v, all, scale, shift, a);
         write<NV, FULL>(row_of(a.y, a.rows, row), v, a.vectors);
     }
 }
@@ -185,8 +286,7 @@ __global__ void __launch_bounds__(THREADS, resident(NV, GATED)) k_ln_modulate_fa
 template <int NV, bool FULL, bool GATED, bool TOKEN> void launch(Exec *x, const Args &a) {
     unsigned room = (unsigned)(x->cuda->sm_count * resident(NV, GATED));
     unsigned turns = (a.rows.count + room - 1) / room; /* the same for every block */
-    k_ln_modulate_fast<NV, FULL, GATED, TOKEN>
-        <<<(a.rows.count + turns - 1) / turns, THREADS, 0, x->cuda->stream>>>(a);
+    launch_early(x, k_ln_modulate_fast<NV, FULL, GATED, TOKEN>, (a.rows.count + turns - 1) / turns, THREADS, 0, a);
 }
 
 template <int NV, bool GATED> void launch_form(Exec *x, const Args &a, bool token) {
@@ -194,6 +294,27 @@ template <int NV, bool GATED> void launch_form(Exec *x, const Args &a, bool toke
     if (!GATED && token) launch<NV, false, false, true>(x, a);
     else if (full) launch<NV, true, GATED, false>(x, a);
     else launch<NV, false, GATED, false>(x, a);
+}
+
+template <int NV, bool GATED> void launch_ring(Exec *x, const Args &a) {
+    unsigned room = (unsigned)(x->cuda->sm_count * ring_resident(NV, GATED));
+    unsigned turns = (a.rows.count + room - 1) / room, grid = (a.rows.count + turns - 1) / turns;
+    size_t bytes = (size_t)a.rows.cols * sizeof(Bf) * (GATED ? 2 : 1) * SLOTS<GATED>;
+    if (a.vectors == NV * THREADS) launch_early(x, k_ln_modulate_ring<NV, true, GATED>, grid, THREADS, bytes, a);
+    else launch_early(x, k_ln_modulate_ring<NV, false, GATED>, grid, THREADS, bytes, a);
+}
+
+template <bool GATED> void launch_ring_rounds(Exec *x, const Args &a) {
+    switch ((a.vectors + THREADS - 1) / THREADS) {
+    case 1: launch_ring<1, GATED>(x, a); break;
+    case 2: launch_ring<2, GATED>(x, a); break;
+    case 3: launch_ring<3, GATED>(x, a); break;
+    case 4: launch_ring<4, GATED>(x, a); break;
+    case 5: launch_ring<5, GATED>(x, a); break;
+    case 6: launch_ring<6, GATED>(x, a); break;
+    case 7: launch_ring<7, GATED>(x, a); break;
+    default: launch_ring<MOST, GATED>(x, a); break;
+    }
 }
 
 template <bool GATED> void launch_rounds(Exec *x, const Args &a, bool token) {
@@ -251,6 +372,33 @@ Status residual_gate_ln_modulate_cuda_fast(Exec *x, const void *args) {
     return cuda_launched(x, "residual_gate_ln_modulate");
 }
 
+/* Rows that the copy engine takes: whole 16 bytes, on a card that has one. */
+bool ring_fits(const Exec *x, const Args &a, bool gated) {
+    At at[] = {a.x, a.residual};
+    for (int i = 0; i < (gated ? 2 : 1); i++)
+        if ((uintptr_t)at[i].data % 16 || at[i].outer % WIDE || at[i].inner % WIDE) return false;
+    return x->cuda->sm >= 90 && a.rows.cols % WIDE == 0 && !by_token(a);
+}
+
+Status ln_modulate_cuda_trial(Exec *x, const void *args) {
+    Args a = {};
+    if (!tensor_numel(((const LnModulate *)args)->y)) return OK;
+    if (!arrange((const LnModulate *)args, NULL, &a)) return chain_run(x, OP_ln_modulate, args);
+    if (ring_fits(x, a, false)) launch_ring_rounds<false>(x, a);
+    else launch_rounds<false>(x, a, by_token(a));
+    return cuda_launched(x, "ln_modulate");
+}
+
+Status residual_gate_ln_modulate_cuda_trial(Exec *x, const void *args) {
+    ChainGateNorm c = chain_gate_norm((const ResidualGateLnModulate *)args);
+    Args a = {};
+    if (!tensor_numel(c.norm.y)) return OK;
+    if (!arrange(&c.norm, &c.gate, &a) || by_token(a)) return chain_run(x, OP_residual_gate_ln_modulate, args);
+    if (ring_fits(x, a, true)) launch_ring_rounds<true>(x, a);
+    else launch_rounds<true>(x, a, false);
+    return cuda_launched(x, "residual_gate_ln_modulate");
+}
+
 bool ln_modulate_accepts(const void *args, char *why, size_t size) { return want_bf16((const Tensor *)args, 4, why, size); }
 bool gated_accepts(const void *args, char *why, size_t size) { return want_bf16((const Tensor *)args, 7, why, size); }
 
@@ -259,4 +407,9 @@ bool gated_accepts(const void *args, char *why, size_t size) { return want_bf16(
 const Impl LN_MODULATE_FAST_CUDA[] = {
     {OP_ln_modulate, "cuda_fast", ln_modulate_cuda_fast, NULL, ln_modulate_accepts},
     {OP_residual_gate_ln_modulate, "cuda_fast", residual_gate_ln_modulate_cuda_fast, NULL, gated_accepts},
+};
+/* To be measured against cuda_fast; the better one stays. */
+const Impl LN_MODULATE_TRIAL_CUDA[] = {
+    {OP_ln_modulate, "trial_ring", ln_modulate_cuda_trial, NULL, ln_modulate_accepts},
+    {OP_residual_gate_ln_modulate, "trial_ring", residual_gate_ln_modulate_cuda_trial, NULL, gated_accepts},
 };

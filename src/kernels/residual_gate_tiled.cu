@@ -8,6 +8,8 @@
 
 #include "kernels/cuda_fast.cuh"
 
+#include <cuda_pipeline.h>
+
 using namespace fast;
 
 namespace {
@@ -18,6 +20,7 @@ struct Turned {
     char *y, *residual, *x, *gate;
     int64_t y_batch, y_column, residual_batch, residual_column, x_batch, x_token; /* strides in elements */
     unsigned tokens, columns;
+    unsigned across, down, band; /* wide tiles along the tokens and along the columns; columns of tiles that run side by side */
 };
 
 /* A tile of one element a lane. */
@@ -26,6 +29,7 @@ __global__ void __launch_bounds__(THREADS) k_residual_gate_tiled(Turned a) {
     unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
     unsigned token0 = blockIdx.x * LANES, column0 = blockIdx.y * LANES;
     const Bf *in = (const Bf *)a.x + blockIdx.z * a.x_batch;
+    begin();
     for (unsigned i = warp; i < LANES; i += WARPS)
         if (token0 + i < a.tokens && column0 + lane < a.columns)
             tile[i][lane] = in[(token0 + i) * a.x_token + column0 + lane];
@@ -63,6 +67,7 @@ __global__ void __launch_bounds__(THREADS) k_residual_gate_tiled_pairs(Turned a)
     Bf *y = (Bf *)a.y + blockIdx.z * a.y_batch;
     unsigned token = token0 + 2 * lane, kept[WORDS][2];
     unsigned from_x[READS];
+    begin();
 #pragma unroll
     for (int i = 0; i < READS; i++) {
         unsigned t = token0 + warp + i * WARPS, column = column0 + 2 * lane;
@@ -94,6 +99,74 @@ __global__ void __launch_bounds__(THREADS) k_residual_gate_tiled_pairs(Turned a)
     }
 }
 
+/* A tile of 16-byte accesses: x as it lies in shared memory, its 8 x 8 corners turned by the load into registers. T, C: tokens
+ * and columns of a tile, multiples of 32 and 8.
+ * One load of four corners gives a lane eight tokens of one column: corner m is made of the rows 8q + 2m and 8q + 2m + 1
+ * (q < 4), of which lane 4c + q gets column c. */
+template <int C> __device__ inline unsigned unit_of(unsigned token, unsigned unit) { /* no two of a load in one bank */
+    return token * (C / 8) + (unit ^ ((token & 1) | (token >> 3 & 3) << 1));
+}
+
+__device__ inline Wide turned_corners(const uint4 *from) {
+    unsigned r[4];
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"((unsigned)__cvta_generic_to_shared(from)));
+    return Wide{{pair_of(r[0]), pair_of(r[1]), pair_of(r[2]), pair_of(r[3])}};
+}
+
+template <int T, int C> __global__ void __launch_bounds__(THREADS) k_residual_gate_tiled_wide(Turned a) {
+    constexpr unsigned UNITS = C / 8, EACH = T * UNITS / THREADS, CORNERS = T / 32; /* fours of corners */
+    static_assert(UNITS >= 8 && EACH * THREADS == T * UNITS && T % 32 == 0, "whole accesses for every lane");
+    __shared__ uint4 tile[T * UNITS];
+    unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    unsigned strip = blockIdx.x / (a.across * a.band), in_strip = blockIdx.x % (a.across * a.band);
+    unsigned wide = min(a.band, a.down - strip * a.band);
+    unsigned token0 = in_strip / wide * T, column0 = (strip * a.band + in_strip % wide) * C;
+    const Bf *in = (const Bf *)a.x + blockIdx.z * a.x_batch;
+    const Bf *residual = (const Bf *)a.residual + blockIdx.z * a.residual_batch;
+    Bf *y = (Bf *)a.y + blockIdx.z * a.y_batch;
+    begin();
+#pragma unroll
+    for (unsigned i = 0; i < EACH; i++) {
+        unsigned at = threadIdx.x + i * THREADS, t = at / UNITS, u = at % UNITS;
+        if (token0 + t < a.tokens && column0 + u * 8 < a.columns)
+            __pipeline_memcpy_async(&tile[unit_of<C>(t, u)], in + (token0 + t) * a.x_token + column0 + u * 8, sizeof(uint4));
+    }
+    Wide kept[EACH];
+#pragma unroll
+    for (unsigned i = 0; i < EACH; i++) {
+        unsigned job = warp + i * WARPS, column = column0 + job / CORNERS * 8 + lane / 4;
+        unsigned token = token0 + job % CORNERS * 32 + lane % 4 * 8;
+        if (column < a.columns && token < a.tokens) kept[i] = get<4>(residual + column * a.residual_column + token);
+    }
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    __syncthreads();
+#pragma unroll
+    for (unsigned i = 0; i < EACH; i++) {
+        unsigned job = warp + i * WARPS, unit = job / CORNERS, first = job % CORNERS * 32;
+        unsigned column = column0 + unit * 8 + lane / 4, token = token0 + first + lane % 4 * 8;
+        Wide v = turned_corners(&tile[unit_of<C>(first + (lane % 8 / 2) * 8 + lane / 8 * 2 + lane % 2, unit)]);
+        if (column >= a.columns || token >= a.tokens) continue;
+        Pair gate = a.gate ? __bfloat162bfloat162(((const Bf *)a.gate)[column]) : both(1.0f);
+#pragma unroll
+        for (int k = 0; k < WIDE / 2; k++) v.p[k] = add(kept[i].p[k], mul(gate, v.p[k]));
+        put(y + column * a.y_column + token, v);
+    }
+}
+
+/* Is every access of 16 bytes a whole one? */
+bool wide_fits(const Turned &a) {
+    int64_t all = a.y_batch | a.y_column | a.residual_batch | a.residual_column | a.x_batch | a.x_token | a.tokens | a.columns;
+    return all % WIDE == 0 && (((uintptr_t)a.y | (uintptr_t)a.residual | (uintptr_t)a.x) & 15) == 0;
+}
+
+template <int T, int C> void launch_wide(Exec *x, Turned a, unsigned batch, unsigned band) {
+    a.across = blocks_for(a.tokens, T), a.down = blocks_for(a.columns, C), a.band = band;
+    launch_early(x, k_residual_gate_tiled_wide<T, C>, dim3(a.across * a.down, 1, batch), THREADS, 0, a);
+}
+
 bool turned(const Tensor &t) {
     return t.rank >= 2 && t.rank <= 3 && t.stride[t.rank - 2] == 1 && t.shape[t.rank - 2] > 1 &&
            t.stride[t.rank - 1] >= t.shape[t.rank - 2];
@@ -110,7 +183,7 @@ bool residual_gate_tiled_fits(const ResidualGate *a) {
     return columns > 1 && tokens <= INT32_MAX / 2 && (columns + LANES - 1) / LANES <= 65535 && batch <= 65535;
 }
 
-Status residual_gate_tiled(Exec *x, const ResidualGate *args) {
+Status residual_gate_tiled(Exec *x, const ResidualGate *args, int trial) {
     int r = args->y.rank;
     Turned a = {};
     a.y = (char *)args->y.data, a.residual = (char *)args->residual.data;
@@ -124,7 +197,11 @@ Status residual_gate_tiled(Exec *x, const ResidualGate *args) {
     bool pairs = !(odd & 1) && (((uintptr_t)a.y | (uintptr_t)a.residual | (uintptr_t)a.x) & 3) == 0;
     unsigned side = pairs ? SIDE : LANES;
     dim3 grid(blocks_for(a.tokens, side), blocks_for(a.columns, side), batch);
-    if (pairs) k_residual_gate_tiled_pairs<<<grid, THREADS, 0, x->cuda->stream>>>(a);
-    else k_residual_gate_tiled<<<grid, THREADS, 0, x->cuda->stream>>>(a);
+    if (trial && wide_fits(a)) {
+        if (trial == 1) launch_wide<64, 64>(x, a, batch, 1);
+        else if (trial == 2) launch_wide<64, 64>(x, a, batch, 8);
+        else launch_wide<128, 64>(x, a, batch, 4);
+    } else if (pairs) launch_early(x, k_residual_gate_tiled_pairs, grid, THREADS, 0, a);
+    else launch_early(x, k_residual_gate_tiled, grid, THREADS, 0, a);
     return cuda_launched(x, "residual_gate");
 }
