@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(THREADS, resident(NV, GATED)) k_ln_modulate_fa
 
 /* --- rows through shared memory: the copy engine brings the next rows of a block while it works on one --- */
 
-__device__ inline unsigned shared_at(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
+[[maybe_unused]] __device__ inline unsigned shared_at(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
 
 /* A slot of the ring: rows of x and, if gated, of the residual behind it; `arrived` counts their bytes. */
 __device__ inline void expect(uint64_t *arrived, unsigned bytes) {
