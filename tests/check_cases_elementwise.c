@@ -133,17 +133,26 @@ static double act_f32(int kind, double x, double *room) {
     }
 }
 
+/* Behind shapes and kinds: both GELUs by tanh of every BF16 number, in order and mixed, many enough for a table. */
+enum { ACT_CASES = SHAPES * KINDS * 2, EVERY_CASES = 4 };
+
 static void make_act(Case *c) {
     ARGS(Act);
-    Shape s = shape_of(c, c->index % SHAPES);
-    int kind = c->index / SHAPES % KINDS;
-    DType t = c->index / SHAPES / KINDS ? BF16 : F32;
+    int every = c->index - ACT_CASES;
+    Shape s = shape_in(c, every < 0 ? shapes[c->index % SHAPES] : (const int64_t[5]){2, 1031, 2040});
+    int kind = every < 0 ? c->index / SHAPES % KINDS : every % 2 ? ACT_GELU_NEW : ACT_GELU_TANH;
+    DType t = every >= 0 || c->index / SHAPES / KINDS ? BF16 : F32;
+    c->tidy = c->tidy || every >= 0;
     check_label(c, "%s %s, %lld rows of %lld", KIND[kind], dtype_name(t), (long long)s.rows,
                 (long long)s.cols);
     Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent), *y = output(c, x, &a->y, &s);
     a->kind = kind;
     if (kind == ACT_LEAKY_RELU) a->slope = SLOPE;
     fill(c, x, 3);
+    for (int64_t i = 0; every >= 0 && i < x->n; i++) {
+        uint32_t bits = (uint32_t)i / (uint32_t)s.cols % 2 ? (uint32_t)i * 2654435761u & 0xffff0000u : (uint32_t)i << 16;
+        memcpy(&x->v[i], &bits, 4);
+    }
     for (int64_t i = 0; i < y->n; i++) {
         double room = 0,
                want = t == BF16 ? act_bf16(kind, (double)x->v[i]) : act_f32(kind, (double)x->v[i], &room);
@@ -529,7 +538,7 @@ static void make_count_nonfinite(Case *c) {
 }
 
 const CaseSet CHECK_ELEMENTWISE[] = {
-    {OP_act, SHAPES *KINDS * 2, make_act},
+    {OP_act, ACT_CASES + EVERY_CASES, make_act},
     {OP_act_mul, SHAPES *MUL_KINDS * 2 + 1, make_act_mul},
     {OP_add, SHAPES * 6, make_add},
     {OP_residual_gate, GATE_CASES + 2 * TILED, make_residual_gate},

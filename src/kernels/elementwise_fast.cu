@@ -7,6 +7,7 @@
  * a transposed residual goes through tiles (residual_gate_tiled.cu).
  * Easy to get wrong: r(act(a)) is rounded before the product of act_mul; a gate or scale of one column is one value for
  * the whole row (its last stride is 0). */
+#include "kernels/act_table.h"
 #include "kernels/cuda_act.cuh"
 #include "kernels/cuda_fast.cuh"
 #include "kernels/linear_cuda.h"
@@ -179,12 +180,13 @@ template <bool TIMES> bool run_act(Exec *x, const char *op, const Streams &s, in
     }
 }
 
-Status act_cuda_fast(Exec *x, const void *args) {
+template <bool TABLE> Status act_trial(Exec *x, const void *args) {
     const Act *a = (const Act *)args;
     Streams s = {};
     Form form[MOST_INPUTS];
     Status status = OK;
     if (!tensor_numel(a->y)) return OK;
+    if (TABLE && act_table_run(x, a, &status)) return status;
     bool good = arrange(a->y, &a->x, 1, &s, form) && form[0] == STREAM;
     if (good && run_act<false>(x, "act", s, a->kind, &status)) return status;
     return chain_run(x, OP_act, args);
@@ -252,8 +254,9 @@ const Impl RESIDUAL_GATE_TRIAL_CUDA[] = {
     {OP_residual_gate, "trial_1_row", residual_gate_trial<1, 2>, NULL, four_accepts},
     {OP_residual_gate, "trial_3", residual_gate_trial<3, 3>, NULL, four_accepts},
 };
+const Impl ACT_TRIAL_CUDA[] = {{OP_act, "trial_direct", act_trial<false>, NULL, act_accepts}};
 const Impl ACT_FAST_CUDA[] = {
-    {OP_act, "cuda_fast", act_cuda_fast, NULL, act_accepts},
+    {OP_act, "cuda_fast", act_trial<true>, NULL, act_accepts},
     {OP_act_mul, "cuda_fast", act_mul_cuda_fast, NULL, act_mul_accepts},
     {OP_linear_silu, "cuda_fast", linear_silu_cuda_fast, NULL, linear_silu_accepts},
 };

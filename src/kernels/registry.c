@@ -74,6 +74,7 @@ const Family FAMILIES_CUDA[] = {
     {"residual-gate-trial-a", EXACT, RESIDUAL_GATE_TRIAL_CUDA, 1, "to be measured"},
     {"residual-gate-trial-b", EXACT, RESIDUAL_GATE_TRIAL_CUDA + 1, 1, "to be measured"},
     {"residual-gate-trial-c", EXACT, RESIDUAL_GATE_TRIAL_CUDA + 2, 1, "to be measured"},
+    {"activation-trial", EXACT, ACT_TRIAL_CUDA, 1, "to be measured"},
     {"ln-modulate-trial", EXACT, LN_MODULATE_TRIAL_CUDA, 2, "to be measured"},
     {"gated-conv", EXACT, DWCONV_FAST_CUDA, 1, "depthwise convolution, bias and GLU in one pass"},
 };
