@@ -1,5 +1,5 @@
-/* conv_few.h - conv2d from 32, 64 or 128 channels to the three of a picture, the last convolution of a decoder; a part of the
- * family vae-kl-rewrite, not an op. */
+/* conv_few.h - conv2d from 32, 64 or 128 channels to the three of a picture, and from 16 to a multiple of 32: the last
+ * convolution of a decoder and its first; a part of the family vae-kl-rewrite, not an op. */
 #ifndef KERNELS_CONV_FEW_H
 #define KERNELS_CONV_FEW_H
 

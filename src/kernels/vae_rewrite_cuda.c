@@ -40,7 +40,7 @@ static bool upsample_accepts(const void *args, char *why, size_t size) {
     return vae_rewrite_upsample_accepts(args, why, size);
 }
 
-/* --- conv2d: the last one of a decoder, to three channels; all others are the table's --- */
+/* --- conv2d: those of few channels, the first and the last of a decoder; all others are the table's --- */
 
 static Status conv2d(Exec *x, const void *args) {
     return conv_few_fits(args) ? conv_few_run(x, args) : chain_run(x, OP_conv2d, args);
