@@ -48,7 +48,7 @@ static Status conv2d(Exec *x, const void *args) {
 
 static size_t conv2d_scratch(const Exec *x, const void *args) {
     const Impl *impl = ops_reference(x->ops, OP_conv2d);
-    return !conv_few_fits(args) && impl && impl->scratch ? impl->scratch(x, args) : 0;
+    return impl && impl->scratch ? impl->scratch(x, args) : 0;
 }
 
 static bool conv2d_accepts(const void *args, char *why, size_t size) { return CONV_CUDA[0].accepts(args, why, size); }
