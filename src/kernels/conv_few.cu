@@ -172,6 +172,7 @@ template <int CIN> Status launch(Exec *x, const Few &a) {
     cudaError_t code = cudaFuncSetAttribute(k_conv_few<CIN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)BYTES);
     if (code != cudaSuccess)
         return fail(x->error, ERR_DEVICE, "conv2d: %zu bytes of shared memory: %s", BYTES, cudaGetErrorString(code));
+    (void)cudaFuncSetAttribute(k_conv_few<CIN>, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
     int places = x->cuda->sm_count * RESIDENT;
     launch_early(x, k_conv_few<CIN>, dim3((unsigned)(a.tiles < places ? a.tiles : places)), THREADS, BYTES, a);
     return cuda_launched(x, "conv2d");

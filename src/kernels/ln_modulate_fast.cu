@@ -1,12 +1,14 @@
 /* ln_modulate_fast.cu - adaLN on BF16 rows in one pass over memory, alone or behind the gated residual that feeds it.
  *
  * The reference's bits (norm.cu): 128 threads a row, thread t takes the 4-element vectors t, t + 128, ..., Welford pushes,
- * merges by shuffle-down, then warps (0,2), (1,3), (0,1). What makes it fast: the row stays in registers, the next row's
- * loads are under way meanwhile, a block keeps scale and shift in registers for all its rows, and everything that
+ * merges by shuffle-down, then warps (0,2), (1,3), (0,1). What makes it fast: the row stays in registers, the next rows'
+ * loads are under way meanwhile (on Hopper three of them, through shared memory by its copy engine; one in registers did not
+ * hide a load's time), a block keeps scale and shift in registers for all its rows, and everything that
  * depends on counts alone (1/n of the pushes, the weights of the merges) is made once, so no division stands in the chain.
  * Rows that are too long or not aligned go to the table's reference.
  * Easy to get wrong: `own` and `other` of a merge are not symmetric in the last bit; a thread without vectors still
  * merges, with weight zero; an absent shift is -0.0 and an absent gate 1.0, which change no bit. */
+#include "kernels/cuda_copy.cuh"
 #include "kernels/cuda_fast.cuh"
 
 using namespace fast;
@@ -189,64 +191,30 @@ __global__ void __launch_bounds__(THREADS, resident(NV, GATED)) k_ln_modulate_fa
 
 /* --- rows through shared memory: the copy engine brings the next rows of a block while it works on one --- */
 
-[[maybe_unused]] __device__ inline unsigned shared_at(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
-
-/* A slot of the ring: rows of x and, if gated, of the residual behind it; `arrived` counts their bytes. */
-__device__ inline void expect(uint64_t *arrived, unsigned bytes) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_at(arrived)), "r"(bytes) : "memory");
-#endif
-}
-__device__ inline void bring(Bf *to, const Bf *from, unsigned bytes, uint64_t *arrived) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_at(to)),
-                 "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_at(arrived))
-                 : "memory");
-#endif
-}
-__device__ inline void await(uint64_t *arrived, unsigned parity) {
-#if __CUDA_ARCH__ >= 900
-    unsigned done;
-    do
-        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
-                     : "=r"(done)
-                     : "r"(shared_at(arrived)), "r"(parity)
-                     : "memory");
-    while (!done);
-#endif
-}
-__device__ inline void prepare(uint64_t *arrived, int slots) {
-#if __CUDA_ARCH__ >= 900
-    for (int i = 0; i < slots; i++) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_at(arrived + i)) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-
-template <bool GATED> constexpr int SLOTS = GATED ? 2 : 3; /* of a ring */
+constexpr int SLOTS = 3; /* of a ring; each holds rows of x and, if gated, of the residual behind it */
 constexpr int ring_resident(int nv, bool gated) { return gated ? nv <= 4 ? 6 : nv <= 6 ? 5 : 4 : nv <= 6 ? 6 : 5; }
 
 template <bool GATED> __device__ inline void bring_row(Bf *slot, const Args &a, unsigned row, uint64_t *arrived) {
     unsigned bytes = (unsigned)a.vectors * sizeof(Four);
-    expect(arrived, GATED ? 2 * bytes : bytes);
-    bring(slot, row_of(a.x, a.rows, row), bytes, arrived);
-    if (GATED) bring(slot + a.rows.cols, row_of(a.residual, a.rows, row), bytes, arrived);
+    copies::expect(arrived, GATED ? 2 * bytes : bytes);
+    copies::bring(slot, row_of(a.x, a.rows, row), bytes, arrived);
+    if (GATED) copies::bring(slot + a.rows.cols, row_of(a.residual, a.rows, row), bytes, arrived);
 }
 
 /* As k_ln_modulate_fast of one row of scale and shift. A row is in registers before the barrier in moments(): behind it its
  * slot is free. */
 template <int NV, bool FULL, bool GATED>
 __global__ void __launch_bounds__(THREADS, ring_resident(NV, GATED)) k_ln_modulate_ring(Args a) {
-    constexpr int HERE = SLOTS<GATED>;
     extern __shared__ __align__(128) Bf ring[];
-    __shared__ uint64_t arrived[HERE];
+    __shared__ uint64_t arrived[SLOTS];
     __shared__ float2 shared[2][WARPS];
     Merge m[MERGES];
     Four gate[GATED ? NV : 1], scale[NV], shift[NV];
     int64_t each = a.rows.cols * (GATED ? 2 : 1);
-    if (threadIdx.x == 0) prepare(arrived, HERE);
+    if (threadIdx.x == 0) copies::prepare(arrived, SLOTS);
     begin();
     if (threadIdx.x == 0)
-        for (unsigned i = 0, row = blockIdx.x; i < HERE && row < a.rows.count; i++, row += gridDim.x)
+        for (unsigned i = 0, row = blockIdx.x; i < SLOTS && row < a.rows.count; i++, row += gridDim.x)
             bring_row<GATED>(ring + i * each, a, row, arrived + i);
     if (GATED) {
         if (a.gate.data) read<NV, FULL>(gate, (const Bf *)a.gate.data, a.vectors);
@@ -260,7 +228,7 @@ __global__ void __launch_bounds__(THREADS, ring_resident(NV, GATED)) k_ln_modula
     for (unsigned row = blockIdx.x; row < a.rows.count; row += gridDim.x, turn ^= 1) {
         Four v[NV];
         Bf *here = ring + slot * each;
-        await(arrived + slot, parity);
+        copies::await(arrived + slot, parity);
         read<NV, FULL>(v, here, a.vectors);
         if (GATED) {
             Four residual[NV];
@@ -273,9 +241,9 @@ __global__ void __launch_bounds__(THREADS, ring_resident(NV, GATED)) k_ln_modula
             write<NV, FULL>(row_of(a.h, a.rows, row), v, a.vectors);
         }
         Moments all = moments<NV, FULL>(v, m, a.vectors, shared[turn]);
-        unsigned ahead = row + HERE * gridDim.x;
+        unsigned ahead = row + SLOTS * gridDim.x;
         if (threadIdx.x == 0 && ahead < a.rows.count) bring_row<GATED>(here, a, ahead, arrived + slot);
-        if (++slot == HERE) slot = 0, parity ^= 1;
+        if (++slot == SLOTS) slot = 0, parity ^= 1;
         finish<NV>(v, all, scale, shift, a);
         write<NV, FULL>(row_of(a.y, a.rows, row), v, a.vectors);
     }
@@ -283,50 +251,42 @@ __global__ void __launch_bounds__(THREADS, ring_resident(NV, GATED)) k_ln_modula
 
 /* --- launches --- */
 
+bool by_token(const Args &a) { return a.scale.outer || a.scale.inner || a.shift.outer || a.shift.inner; }
+
 template <int NV, bool FULL, bool GATED, bool TOKEN> void launch(Exec *x, const Args &a) {
     unsigned room = (unsigned)(x->cuda->sm_count * resident(NV, GATED));
     unsigned turns = (a.rows.count + room - 1) / room; /* the same for every block */
     launch_early(x, k_ln_modulate_fast<NV, FULL, GATED, TOKEN>, (a.rows.count + turns - 1) / turns, THREADS, 0, a);
 }
 
-template <int NV, bool GATED> void launch_form(Exec *x, const Args &a, bool token) {
+template <typename K> void launch_ring(Exec *x, K kernel, const Args &a, int each, unsigned room) {
+    unsigned turns = (a.rows.count + room - 1) / room;
+    size_t bytes = (size_t)a.rows.cols * sizeof(Bf) * each * SLOTS;
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes); /* else the launch fails */
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+    launch_early(x, kernel, (a.rows.count + turns - 1) / turns, THREADS, bytes, a);
+}
+
+template <int NV, bool GATED> void launch_form(Exec *x, const Args &a, bool ring) {
     bool full = a.vectors == NV * THREADS;
-    if (!GATED && token) launch<NV, false, false, true>(x, a);
+    unsigned room = (unsigned)(x->cuda->sm_count * ring_resident(NV, GATED));
+    if (!GATED && by_token(a)) launch<NV, false, false, true>(x, a);
+    else if (ring && full) launch_ring(x, k_ln_modulate_ring<NV, true, GATED>, a, GATED ? 2 : 1, room);
+    else if (ring) launch_ring(x, k_ln_modulate_ring<NV, false, GATED>, a, GATED ? 2 : 1, room);
     else if (full) launch<NV, true, GATED, false>(x, a);
     else launch<NV, false, GATED, false>(x, a);
 }
 
-template <int NV, bool GATED> void launch_ring(Exec *x, const Args &a) {
-    unsigned room = (unsigned)(x->cuda->sm_count * ring_resident(NV, GATED));
-    unsigned turns = (a.rows.count + room - 1) / room, grid = (a.rows.count + turns - 1) / turns;
-    size_t bytes = (size_t)a.rows.cols * sizeof(Bf) * (GATED ? 2 : 1) * SLOTS<GATED>;
-    if (a.vectors == NV * THREADS) launch_early(x, k_ln_modulate_ring<NV, true, GATED>, grid, THREADS, bytes, a);
-    else launch_early(x, k_ln_modulate_ring<NV, false, GATED>, grid, THREADS, bytes, a);
-}
-
-template <bool GATED> void launch_ring_rounds(Exec *x, const Args &a) {
+template <bool GATED> void launch_rounds(Exec *x, const Args &a, bool ring) {
     switch ((a.vectors + THREADS - 1) / THREADS) {
-    case 1: launch_ring<1, GATED>(x, a); break;
-    case 2: launch_ring<2, GATED>(x, a); break;
-    case 3: launch_ring<3, GATED>(x, a); break;
-    case 4: launch_ring<4, GATED>(x, a); break;
-    case 5: launch_ring<5, GATED>(x, a); break;
-    case 6: launch_ring<6, GATED>(x, a); break;
-    case 7: launch_ring<7, GATED>(x, a); break;
-    default: launch_ring<MOST, GATED>(x, a); break;
-    }
-}
-
-template <bool GATED> void launch_rounds(Exec *x, const Args &a, bool token) {
-    switch ((a.vectors + THREADS - 1) / THREADS) {
-    case 1: launch_form<1, GATED>(x, a, token); break;
-    case 2: launch_form<2, GATED>(x, a, token); break;
-    case 3: launch_form<3, GATED>(x, a, token); break;
-    case 4: launch_form<4, GATED>(x, a, token); break;
-    case 5: launch_form<5, GATED>(x, a, token); break;
-    case 6: launch_form<6, GATED>(x, a, token); break;
-    case 7: launch_form<7, GATED>(x, a, token); break;
-    default: launch_form<MOST, GATED>(x, a, token); break;
+    case 1: launch_form<1, GATED>(x, a, ring); break;
+    case 2: launch_form<2, GATED>(x, a, ring); break;
+    case 3: launch_form<3, GATED>(x, a, ring); break;
+    case 4: launch_form<4, GATED>(x, a, ring); break;
+    case 5: launch_form<5, GATED>(x, a, ring); break;
+    case 6: launch_form<6, GATED>(x, a, ring); break;
+    case 7: launch_form<7, GATED>(x, a, ring); break;
+    default: launch_form<MOST, GATED>(x, a, ring); break;
     }
 }
 
@@ -352,50 +312,28 @@ bool arrange(const LnModulate *norm, const ResidualGate *gated, Args *a) {
     return true;
 }
 
-bool by_token(const Args &a) { return a.scale.outer || a.scale.inner || a.shift.outer || a.shift.inner; }
+/* Rows that the copy engine takes: whole 16 bytes, on a card that has one. */
+bool ring_fits(const Exec *x, const Args &a) {
+    for (const At *t : {&a.x, &a.residual})
+        if ((uintptr_t)t->data % 16 || t->outer % WIDE || t->inner % WIDE) return false;
+    return x->cuda->sm >= 90 && a.rows.cols % WIDE == 0;
+}
 
-Status ln_modulate_cuda_fast(Exec *x, const void *args) {
+template <bool RING> Status ln_modulate_cuda_fast(Exec *x, const void *args) {
     Args a = {};
     if (!tensor_numel(((const LnModulate *)args)->y)) return OK;
     if (!arrange((const LnModulate *)args, NULL, &a)) return chain_run(x, OP_ln_modulate, args);
-    launch_rounds<false>(x, a, by_token(a));
+    launch_rounds<false>(x, a, RING && ring_fits(x, a));
     return cuda_launched(x, "ln_modulate");
 }
 
 /* Gates by token or element, and modulation by token, as the two ops apart. */
-Status residual_gate_ln_modulate_cuda_fast(Exec *x, const void *args) {
+template <bool RING> Status residual_gate_ln_modulate_cuda_fast(Exec *x, const void *args) {
     ChainGateNorm c = chain_gate_norm((const ResidualGateLnModulate *)args);
     Args a = {};
     if (!tensor_numel(c.norm.y)) return OK;
     if (!arrange(&c.norm, &c.gate, &a) || by_token(a)) return chain_run(x, OP_residual_gate_ln_modulate, args);
-    launch_rounds<true>(x, a, false);
-    return cuda_launched(x, "residual_gate_ln_modulate");
-}
-
-/* Rows that the copy engine takes: whole 16 bytes, on a card that has one. */
-bool ring_fits(const Exec *x, const Args &a, bool gated) {
-    At at[] = {a.x, a.residual};
-    for (int i = 0; i < (gated ? 2 : 1); i++)
-        if ((uintptr_t)at[i].data % 16 || at[i].outer % WIDE || at[i].inner % WIDE) return false;
-    return x->cuda->sm >= 90 && a.rows.cols % WIDE == 0 && !by_token(a);
-}
-
-Status ln_modulate_cuda_trial(Exec *x, const void *args) {
-    Args a = {};
-    if (!tensor_numel(((const LnModulate *)args)->y)) return OK;
-    if (!arrange((const LnModulate *)args, NULL, &a)) return chain_run(x, OP_ln_modulate, args);
-    if (ring_fits(x, a, false)) launch_ring_rounds<false>(x, a);
-    else launch_rounds<false>(x, a, by_token(a));
-    return cuda_launched(x, "ln_modulate");
-}
-
-Status residual_gate_ln_modulate_cuda_trial(Exec *x, const void *args) {
-    ChainGateNorm c = chain_gate_norm((const ResidualGateLnModulate *)args);
-    Args a = {};
-    if (!tensor_numel(c.norm.y)) return OK;
-    if (!arrange(&c.norm, &c.gate, &a) || by_token(a)) return chain_run(x, OP_residual_gate_ln_modulate, args);
-    if (ring_fits(x, a, true)) launch_ring_rounds<true>(x, a);
-    else launch_rounds<true>(x, a, false);
+    launch_rounds<true>(x, a, RING && ring_fits(x, a));
     return cuda_launched(x, "residual_gate_ln_modulate");
 }
 
@@ -405,11 +343,11 @@ bool gated_accepts(const void *args, char *why, size_t size) { return want_bf16(
 } /* namespace */
 
 const Impl LN_MODULATE_FAST_CUDA[] = {
-    {OP_ln_modulate, "cuda_fast", ln_modulate_cuda_fast, NULL, ln_modulate_accepts},
-    {OP_residual_gate_ln_modulate, "cuda_fast", residual_gate_ln_modulate_cuda_fast, NULL, gated_accepts},
+    {OP_ln_modulate, "cuda_fast", ln_modulate_cuda_fast<true>, NULL, ln_modulate_accepts},
+    {OP_residual_gate_ln_modulate, "cuda_fast", residual_gate_ln_modulate_cuda_fast<true>, NULL, gated_accepts},
 };
 /* To be measured against cuda_fast; the better one stays. */
 const Impl LN_MODULATE_TRIAL_CUDA[] = {
-    {OP_ln_modulate, "trial_ring", ln_modulate_cuda_trial, NULL, ln_modulate_accepts},
-    {OP_residual_gate_ln_modulate, "trial_ring", residual_gate_ln_modulate_cuda_trial, NULL, gated_accepts},
+    {OP_ln_modulate, "trial_registers", ln_modulate_cuda_fast<false>, NULL, ln_modulate_accepts},
+    {OP_residual_gate_ln_modulate, "trial_registers", residual_gate_ln_modulate_cuda_fast<false>, NULL, gated_accepts},
 };

@@ -197,9 +197,9 @@ Status residual_gate_tiled(Exec *x, const ResidualGate *args, int trial) {
     bool pairs = !(odd & 1) && (((uintptr_t)a.y | (uintptr_t)a.residual | (uintptr_t)a.x) & 3) == 0;
     unsigned side = pairs ? SIDE : LANES;
     dim3 grid(blocks_for(a.tokens, side), blocks_for(a.columns, side), batch);
-    if (trial && wide_fits(a)) {
-        if (trial == 1) launch_wide<64, 64>(x, a, batch, 1);
-        else if (trial == 2) launch_wide<64, 64>(x, a, batch, 8);
+    if (trial != 3 && wide_fits(a)) {
+        if (trial == 0) launch_wide<64, 64>(x, a, batch, 8);
+        else if (trial == 1) launch_wide<64, 64>(x, a, batch, 1);
         else launch_wide<128, 64>(x, a, batch, 4);
     } else if (pairs) launch_early(x, k_residual_gate_tiled_pairs, grid, THREADS, 0, a);
     else launch_early(x, k_residual_gate_tiled, grid, THREADS, 0, a);
