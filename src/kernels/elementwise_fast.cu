@@ -109,13 +109,13 @@ template <Form GATE> struct GateF {
     }
 };
 
-template <int TRIAL> Status residual_gate_trial(Exec *x, const void *args) {
+Status residual_gate_cuda_fast(Exec *x, const void *args) {
     const ResidualGate *a = (const ResidualGate *)args;
     const Tensor in[] = {a->residual, a->x, a->gate};
     Streams s = {};
     Form form[MOST_INPUTS];
     if (!tensor_numel(a->y)) return OK;
-    if (residual_gate_tiled_fits(a)) return residual_gate_tiled(x, a, TRIAL);
+    if (residual_gate_tiled_fits(a)) return residual_gate_tiled(x, a);
     if (!arrange(a->y, in, 3, &s, form) || form[0] != STREAM || form[1] != STREAM)
         return chain_run(x, OP_residual_gate, args);
     switch (form[2]) {
@@ -180,13 +180,13 @@ template <bool TIMES> bool run_act(Exec *x, const char *op, const Streams &s, in
     }
 }
 
-template <bool TABLE> Status act_trial(Exec *x, const void *args) {
+Status act_cuda_fast(Exec *x, const void *args) {
     const Act *a = (const Act *)args;
     Streams s = {};
     Form form[MOST_INPUTS];
     Status status = OK;
     if (!tensor_numel(a->y)) return OK;
-    if (TABLE && act_table_run(x, a, &status)) return status;
+    if (act_table_run(x, a, &status)) return status;
     bool good = arrange(a->y, &a->x, 1, &s, form) && form[0] == STREAM;
     if (good && run_act<false>(x, "act", s, a->kind, &status)) return status;
     return chain_run(x, OP_act, args);
@@ -245,18 +245,11 @@ bool act_mul_accepts(const void *args, char *why, size_t size) {
 } /* namespace */
 
 const Impl RESIDUAL_GATE_FAST_CUDA[] = {
-    {OP_residual_gate, "cuda_fast", residual_gate_trial<0>, NULL, four_accepts},
+    {OP_residual_gate, "cuda_fast", residual_gate_cuda_fast, NULL, four_accepts},
     {OP_modulate, "cuda_fast", modulate_cuda_fast, NULL, four_accepts},
 };
-/* To be measured against cuda_fast (transposed residuals; act of many numbers); the best one stays. */
-const Impl RESIDUAL_GATE_TRIAL_CUDA[] = {
-    {OP_residual_gate, "trial_band_1", residual_gate_trial<1>, NULL, four_accepts},
-    {OP_residual_gate, "trial_128", residual_gate_trial<2>, NULL, four_accepts},
-    {OP_residual_gate, "trial_pairs", residual_gate_trial<3>, NULL, four_accepts},
-};
-const Impl ACT_TRIAL_CUDA[] = {{OP_act, "trial_direct", act_trial<false>, NULL, act_accepts}};
 const Impl ACT_FAST_CUDA[] = {
-    {OP_act, "cuda_fast", act_trial<true>, NULL, act_accepts},
+    {OP_act, "cuda_fast", act_cuda_fast, NULL, act_accepts},
     {OP_act_mul, "cuda_fast", act_mul_cuda_fast, NULL, act_mul_accepts},
     {OP_linear_silu, "cuda_fast", linear_silu_cuda_fast, NULL, linear_silu_accepts},
 };

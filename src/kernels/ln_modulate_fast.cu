@@ -319,21 +319,21 @@ bool ring_fits(const Exec *x, const Args &a) {
     return x->cuda->sm >= 90 && a.rows.cols % WIDE == 0;
 }
 
-template <bool RING> Status ln_modulate_cuda_fast(Exec *x, const void *args) {
+Status ln_modulate_cuda_fast(Exec *x, const void *args) {
     Args a = {};
     if (!tensor_numel(((const LnModulate *)args)->y)) return OK;
     if (!arrange((const LnModulate *)args, NULL, &a)) return chain_run(x, OP_ln_modulate, args);
-    launch_rounds<false>(x, a, RING && ring_fits(x, a));
+    launch_rounds<false>(x, a, ring_fits(x, a));
     return cuda_launched(x, "ln_modulate");
 }
 
 /* Gates by token or element, and modulation by token, as the two ops apart. */
-template <bool RING> Status residual_gate_ln_modulate_cuda_fast(Exec *x, const void *args) {
+Status residual_gate_ln_modulate_cuda_fast(Exec *x, const void *args) {
     ChainGateNorm c = chain_gate_norm((const ResidualGateLnModulate *)args);
     Args a = {};
     if (!tensor_numel(c.norm.y)) return OK;
     if (!arrange(&c.norm, &c.gate, &a) || by_token(a)) return chain_run(x, OP_residual_gate_ln_modulate, args);
-    launch_rounds<true>(x, a, RING && ring_fits(x, a));
+    launch_rounds<true>(x, a, ring_fits(x, a));
     return cuda_launched(x, "residual_gate_ln_modulate");
 }
 
@@ -343,11 +343,6 @@ bool gated_accepts(const void *args, char *why, size_t size) { return want_bf16(
 } /* namespace */
 
 const Impl LN_MODULATE_FAST_CUDA[] = {
-    {OP_ln_modulate, "cuda_fast", ln_modulate_cuda_fast<true>, NULL, ln_modulate_accepts},
-    {OP_residual_gate_ln_modulate, "cuda_fast", residual_gate_ln_modulate_cuda_fast<true>, NULL, gated_accepts},
-};
-/* To be measured against cuda_fast; the better one stays. */
-const Impl LN_MODULATE_TRIAL_CUDA[] = {
-    {OP_ln_modulate, "trial_registers", ln_modulate_cuda_fast<false>, NULL, ln_modulate_accepts},
-    {OP_residual_gate_ln_modulate, "trial_registers", residual_gate_ln_modulate_cuda_fast<false>, NULL, gated_accepts},
+    {OP_ln_modulate, "cuda_fast", ln_modulate_cuda_fast, NULL, ln_modulate_accepts},
+    {OP_residual_gate_ln_modulate, "cuda_fast", residual_gate_ln_modulate_cuda_fast, NULL, gated_accepts},
 };

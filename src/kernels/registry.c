@@ -71,11 +71,6 @@ const Family FAMILIES_CUDA[] = {
     {"activation", EXACT, ACT_FAST_CUDA, 3, "SiLU and GELU, with a product or behind one, by wide rows"},
     {"norm-relu-rope", EXACT, NORM_RELU_ROPE_FAST_CUDA, 1, "QK norm over whole rows, ReLU and RoPE in one pass"},
     {"linear-attention", EXACT, LINEAR_ATTENTION_EXACT_CUDA, 1, "linear attention without copies in F32"},
-    {"residual-gate-trial-a", EXACT, RESIDUAL_GATE_TRIAL_CUDA, 1, "to be measured"},
-    {"residual-gate-trial-b", EXACT, RESIDUAL_GATE_TRIAL_CUDA + 1, 1, "to be measured"},
-    {"residual-gate-trial-c", EXACT, RESIDUAL_GATE_TRIAL_CUDA + 2, 1, "to be measured"},
-    {"activation-trial", EXACT, ACT_TRIAL_CUDA, 1, "to be measured"},
-    {"ln-modulate-trial", EXACT, LN_MODULATE_TRIAL_CUDA, 2, "to be measured"},
     {"gated-conv", EXACT, DWCONV_FAST_CUDA, 1, "depthwise convolution, bias and GLU in one pass"},
 };
 const int FAMILIES_CUDA_COUNT = sizeof FAMILIES_CUDA / sizeof *FAMILIES_CUDA;

@@ -7,6 +7,6 @@
 
 /* residual and y [T,D] or [B,T,D] with strides (.., 1, s), BF16, x with contiguous rows, gate absent or one row [D]. */
 bool residual_gate_tiled_fits(const ResidualGate *a);
-Status residual_gate_tiled(Exec *x, const ResidualGate *a, int trial); /* fits: checked by the caller */
+Status residual_gate_tiled(Exec *x, const ResidualGate *a); /* fits: checked by the caller */
 
 #endif
