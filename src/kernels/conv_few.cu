@@ -1,8 +1,9 @@
 /* conv_few.cu - see conv_few.h. Such convolutions move bytes and hardly compute.
  *
- * To three channels: x is read once, tile by tile. First every pixel of a tile and its border times all nine taps of all three filters, as one product of [pixels, Cin] and
- * [Cin, 27] on tensor cores, straight from memory to registers; then each output is the sum of nine of these numbers, which lie
- * a pixel apart in shared memory. Sums are f32: over channels first, then over taps in order.
+ * To three channels: x is read once, tile by tile. First every pixel of a tile and its border times all nine taps of all three
+ * filters, as one product of [pixels, Cin] and [Cin, 27] on tensor cores, straight from memory to registers; then each output is
+ * the sum of nine of these numbers, which lie a pixel apart in shared memory. Sums are f32: over channels first, then over taps
+ * in order.
  * From sixteen channels: a tap is one step of a product. A warp keeps the nine steps of 16 pixels and goes through the filters;
  * columns are dealt out so that a lane ends with eight neighbouring channels of a pixel.
  * Easy to get wrong: the order of channels in a product is free but must be the same on both sides: four lanes of a row take 16
@@ -188,9 +189,10 @@ bool conv_few_fits(const Conv2d *a) {
         return false;
     int64_t cin = w->w.shape[3], cout = w->w.shape[0];
     bool last = cout == OUT && (cin == 32 || cin == 64 || cin == 128), first = cin == THIN && cout % EIGHTS == 0;
-    return (last || (first && cout <= INT16_MAX)) && w->w.shape[1] == 3 && w->w.shape[2] == 3 && a->pad_top == 1 && a->pad_left == 1 && a->pad_bottom == 1 && a->pad_right == 1 && plain(a->x) && plain(a->y) &&
-           plain(w->w) && w->round == BF16 && (!w->bias.rank || plain(w->bias)) &&
-           a->x.shape[0] * a->x.shape[1] < INT32_MAX / 2;
+    bool like_theirs = w->w.shape[1] == 3 && w->w.shape[2] == 3 && a->pad_top == 1 && a->pad_left == 1 && a->pad_bottom == 1 &&
+                       a->pad_right == 1;
+    return like_theirs && (last || (first && cout <= INT16_MAX)) && plain(a->x) && plain(a->y) && plain(w->w) &&
+           w->round == BF16 && (!w->bias.rank || plain(w->bias)) && a->x.shape[0] * a->x.shape[1] < INT32_MAX / 2;
 }
 
 Status conv_few_run(Exec *x, const Conv2d *a) {

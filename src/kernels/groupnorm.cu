@@ -348,6 +348,7 @@ struct Scratch {
 template <typename T, int V, bool SILU, bool BIAS, bool KEEP> Status launch(Exec *x, const GroupNorm *a, Scratch s) {
     Plan p = plan_of(a);
     Walk w = walk_of(a->x, V, a->groups), to = walk_of(a->y, V, a->groups);
+    T *out = (T *)a->y.data;
     const T *in = (const T *)a->x.data, *bias = BIAS ? (const T *)a->bias.data : NULL;
     groupnorm::Affine<T> f = {(const T *)a->w.data, (const T *)a->b.data, bias, a->eps};
     unsigned across = (unsigned)((w.vectors + w.wide - 1) / w.wide);
@@ -355,10 +356,10 @@ template <typename T, int V, bool SILU, bool BIAS, bool KEEP> Status launch(Exec
     each = each < APPLY_AHEAD ? APPLY_AHEAD : each > APPLY_MAX ? APPLY_MAX : each / APPLY_AHEAD * APPLY_AHEAD;
     dim3 blocks((unsigned)((w.pixels + lanes * each - 1) / (lanes * each)), across), chunks((unsigned)p.chunks, across);
     fast::launch_early(x, k_groupnorm_partial<T, V, BIAS, KEEP>, chunks, THREADS, 0, s.partial, in, bias, w, p.chunk);
-    fast::launch_early(x, k_groupnorm_stats<T, KEEP>, dim3((unsigned)a->groups), THREADS, 0, s.channel, s.groups, s.partial, in, f,
-                       w, p.chunk, p.chunks);
+    fast::launch_early(x, k_groupnorm_stats<T, KEEP>, dim3((unsigned)a->groups), THREADS, 0, s.channel, s.groups, s.partial, in,
+                       f, w, p.chunk, p.chunks);
     if (sizeof(T) == 2 && !KEEP) groupnorm::launch_exact<T>(x, s.channel, s.groups, in, f, w, a->groups);
-    fast::launch_early(x, k_groupnorm_apply<T, V, SILU, BIAS, KEEP>, blocks, THREADS, 0, (T *)a->y.data, to, in, bias, w, s.channel,
+    fast::launch_early(x, k_groupnorm_apply<T, V, SILU, BIAS, KEEP>, blocks, THREADS, 0, out, to, in, bias, w, s.channel,
                        (int)each);
     return cuda_launched(x, SILU ? "groupnorm_silu" : "groupnorm");
 }
