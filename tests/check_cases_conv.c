@@ -177,6 +177,31 @@ static void finish_conv(Case *c, Buf *y, Buf *x, Buf *w, Buf *bias, bool raw, bo
     expect_spill(c, y, x, g);
 }
 
+enum { PLAIN_CASES = 224, FEW_CASES = 20 };
+
+/* A decoder's last convolution, to three channels, and its first, from sixteen: tiles cut off on both sides, whole ones, none
+ * that lies inside. */
+static void make_few(Case *c, Conv2d *a) {
+    static const int64_t shapes[FEW_CASES / 2][4] = {{35, 70, 128, 3}, {16, 32, 32, 3},   {33, 65, 64, 3},   {1, 1, 128, 3},
+                                                     {5, 100, 32, 3},  {90, 130, 64, 3},  {33, 20, 16, 512}, {1, 1, 16, 32},
+                                                     {16, 16, 16, 64}, {27, 41, 16, 160}};
+    const int64_t *s = shapes[(c->index - PLAIN_CASES) / 2];
+    Geometry g = {.h = check_dim(c, s[0], 9), .w = check_dim(c, s[1], 9), .cin = check_dim(c, s[2], 32),
+                  .cout = check_dim(c, s[3], 32), .k = 3, .kw = 3, .stride = 1, .top = 1, .left = 1, .bottom = 1, .right = 1,
+                  .kt = 1, .stride_t = 1};
+    bool biased = c->index % 2;
+    check_label(c, "%lldx%lld, %lld to %lld channels, %s", (long long)g.h, (long long)g.w, (long long)g.cin,
+                (long long)g.cout, biased ? "bias" : "no bias");
+    Buf *x = check_in(c, "x", &a->x, BF16, LAYOUT_DENSE, SHAPE(g.h, g.w, g.cin));
+    Buf *w = check_weight(c, 0, BF16, BF16, LAYOUT_DENSE, SHAPE(g.cout, 3, 3, g.cin));
+    Buf *bias = biased ? check_bias(c, 0, BF16, g.cout) : NULL;
+    Buf *y = check_out(c, "y", &a->y, BF16, LAYOUT_DENSE, SHAPE(g.h, g.w, g.cout));
+    a->w = &c->weight[0];
+    a->stride = a->pad_top = a->pad_left = a->pad_bottom = a->pad_right = 1;
+    a->form = CONV_BIAS;
+    finish_conv(c, y, x, w, bias, false, false, false, &a->skip, &a->skip_bias, BF16, &g);
+}
+
 static void make_conv(Case *c) {
     static const int64_t shapes[][11] = {/* picture, channels, kernel, stride, pads */
                                          {1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0},      {7, 5, 3, 4, 3, 3, 1, 1, 1, 1, 1},
@@ -190,6 +215,10 @@ static void make_conv(Case *c) {
         {F32, F32, F32}, {BF16, BF16, BF16}, {F32, BF16, F32}, {BF16, F32, BF16}};
     enum { SHAPES = 14, OLD = 112, FRAMES = 168 }; /* from OLD on: raw forms and other paths; from FRAMES on: several pictures */
     ARGS(Conv2d);
+    if (c->index >= PLAIN_CASES) {
+        make_few(c, a);
+        return;
+    }
     const int64_t *s = shapes[c->index % SHAPES];
     Geometry g = {.h = s[0], .w = s[1], .cin = s[2], .cout = s[3], .k = s[4], .kw = s[5], .stride = s[6], .top = s[7],
                   .left = s[8], .bottom = s[9], .right = s[10], .kt = 1, .stride_t = 1};
@@ -474,7 +503,7 @@ static void make_groupnorm(Case *c) {
 }
 
 const CaseSet CHECK_CONV[] = {
-    {OP_conv2d, 224, make_conv},
+    {OP_conv2d, PLAIN_CASES + FEW_CASES, make_conv},
     {OP_upsample_conv, 224, make_conv},
     {OP_conv3d, 156, make_conv3d},
     {OP_dwconv3_glu, 7 * 8, make_dwconv3_glu},

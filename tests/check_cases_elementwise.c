@@ -24,10 +24,10 @@ typedef struct Shape {
     int64_t extent[TENSOR_MAX_RANK], rows, cols;
 } Shape;
 
-static Shape shape_of(const Case *c, int i) {
-    Shape s = {.rank = (int)shapes[i][0], .rows = 1};
+static Shape shape_in(const Case *c, const int64_t from[5]) {
+    Shape s = {.rank = (int)from[0], .rows = 1};
     for (int d = 0; d < s.rank; d++) {
-        s.extent[d] = check_dim(c, shapes[i][1 + d], d == s.rank - 1 ? 140 : 6);
+        s.extent[d] = check_dim(c, from[1 + d], d == s.rank - 1 ? 140 : 6);
         if (d < s.rank - 1)
             s.rows *= s.extent[d];
         else
@@ -35,6 +35,8 @@ static Shape shape_of(const Case *c, int i) {
     }
     return s;
 }
+
+static Shape shape_of(const Case *c, int i) { return shape_in(c, shapes[i]); }
 
 /* Inputs of one op: fill, and every fifth case holds zeros, denormals, huge values, infinities and NaN. */
 static void fill(Case *c, Buf *b, double deviation) {
@@ -131,17 +133,26 @@ static double act_f32(int kind, double x, double *room) {
     }
 }
 
+/* Behind shapes and kinds: both GELUs by tanh of every BF16 number, in order and mixed, many enough for a table. */
+enum { ACT_CASES = SHAPES * KINDS * 2, EVERY_CASES = 4 };
+
 static void make_act(Case *c) {
     ARGS(Act);
-    Shape s = shape_of(c, c->index % SHAPES);
-    int kind = c->index / SHAPES % KINDS;
-    DType t = c->index / SHAPES / KINDS ? BF16 : F32;
+    int every = c->index - ACT_CASES;
+    Shape s = shape_in(c, every < 0 ? shapes[c->index % SHAPES] : (const int64_t[5]){2, 1031, 2040});
+    int kind = every < 0 ? c->index / SHAPES % KINDS : every % 2 ? ACT_GELU_NEW : ACT_GELU_TANH;
+    DType t = every >= 0 || c->index / SHAPES / KINDS ? BF16 : F32;
+    c->tidy = c->tidy || every >= 0;
     check_label(c, "%s %s, %lld rows of %lld", KIND[kind], dtype_name(t), (long long)s.rows,
                 (long long)s.cols);
     Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent), *y = output(c, x, &a->y, &s);
     a->kind = kind;
     if (kind == ACT_LEAKY_RELU) a->slope = SLOPE;
     fill(c, x, 3);
+    for (int64_t i = 0; every >= 0 && i < x->n; i++) {
+        uint32_t bits = (uint32_t)i / (uint32_t)s.cols % 2 ? (uint32_t)i * 2654435761u & 0xffff0000u : (uint32_t)i << 16;
+        memcpy(&x->v[i], &bits, 4);
+    }
     for (int64_t i = 0; i < y->n; i++) {
         double room = 0,
                want = t == BF16 ? act_bf16(kind, (double)x->v[i]) : act_f32(kind, (double)x->v[i], &room);
@@ -205,19 +216,26 @@ static void make_add(Case *c) {
         check_exact(y, i, check_r((double)x->v[i] + (double)b->v[form ? i % s.cols : i], t));
 }
 
+/* Transposed residuals whose accesses are all whole: tiles cut off on both sides, none, several batches. */
+static const int64_t tiled[][5] = {{2, 328, 1096}, {3, 2, 72, 136}, {2, 256, 512}, {3, 3, 136, 24}, {2, 1000, 8}};
+enum { TILED = sizeof tiled / sizeof *tiled, GATE_CASES = SHAPES * 10 };
+
 static void make_residual_gate(Case *c) {
     static const char *const NAMES[] = {"no gate", "gate row", "gate row of a slice", "gate per token",
                                         "gate full"};
     ARGS(ResidualGate);
-    Shape s = shape_of(c, c->index % SHAPES);
-    int form = c->index / SHAPES % 5;
-    DType t = c->index / SHAPES / 5 ? BF16 : F32;
-    bool transposed = s.rank > 1 && check_below(c, 3) == 0;
+    int extra = c->index - GATE_CASES;
+    Shape s = shape_in(c, extra < 0 ? shapes[c->index % SHAPES] : tiled[extra / 2]);
+    int form = extra < 0 ? c->index / SHAPES % 5 : extra % 2;
+    DType t = extra >= 0 || c->index / SHAPES / 5 ? BF16 : F32;
+    bool transposed = extra >= 0 || (s.rank > 1 && check_below(c, 3) == 0);
+    c->tidy = c->tidy || extra >= 0;
     check_label(c, "%s, %lld rows of %lld, %s%s", dtype_name(t), (long long)s.rows, (long long)s.cols,
                 NAMES[form], transposed ? ", residual transposed" : "");
     Buf *r = check_in(c, "residual", &a->residual, t, transposed ? LAYOUT_TURNED : check_layout(c),
                       s.rank, s.extent);
-    Buf *x = check_in(c, "x", &a->x, t, check_layout(c), s.rank, s.extent), *g = NULL;
+    Layout of_x = extra < 0 ? check_layout(c) : check_below(c, 2) ? LAYOUT_DENSE : LAYOUT_PADDED;
+    Buf *x = check_in(c, "x", &a->x, t, of_x, s.rank, s.extent), *g = NULL;
     int64_t per_token[TENSOR_MAX_RANK];
     memcpy(per_token, s.extent, sizeof per_token);
     per_token[s.rank - 1] = 1;
@@ -520,10 +538,10 @@ static void make_count_nonfinite(Case *c) {
 }
 
 const CaseSet CHECK_ELEMENTWISE[] = {
-    {OP_act, SHAPES *KINDS * 2, make_act},
+    {OP_act, ACT_CASES + EVERY_CASES, make_act},
     {OP_act_mul, SHAPES *MUL_KINDS * 2 + 1, make_act_mul},
     {OP_add, SHAPES * 6, make_add},
-    {OP_residual_gate, SHAPES * 10, make_residual_gate},
+    {OP_residual_gate, GATE_CASES + 2 * TILED, make_residual_gate},
     {OP_modulate, SHAPES * 10, make_modulate},
     {OP_time_embed, 48, make_time_embed},
     {OP_cfg_combine, SHAPES * 2, make_cfg_combine},

@@ -1,9 +1,11 @@
 /* conv_pieces.cu - see conv_pieces.h. Everything here moves as many bytes as it must and computes next to nothing.
  *
+ * What follows a convolution goes from the last pixel to the first: the convolution has left its end in the cache, and the next
+ * norm's sums begin where this ends.
  * Easy to get wrong: 64-bit divisions cost more than the bytes they find: flat indices are 32 bits wide where they fit, and
  * pictures are walked line by line elsewhere (a line fits 32 bits). */
 #include "kernels/conv_pieces.h"
-#include "kernels/cuda_rows.cuh"
+#include "kernels/cuda_fast.cuh"
 
 using rows::load;
 using rows::narrow;
@@ -46,7 +48,8 @@ template <typename T, int V> __device__ inline void add_after(float *v, const Af
 
 template <typename T, int V, typename I>
 __global__ void __launch_bounds__(THREADS) k_conv_post(T *y, After<T> f, I vectors, int row) {
-    I first = (I)blockIdx.x * (THREADS * EACH) + threadIdx.x;
+    fast::begin();
+    I first = (I)(gridDim.x - 1 - blockIdx.x) * (THREADS * EACH) + threadIdx.x;
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
         I i = first + (I)k * THREADS;
@@ -102,8 +105,9 @@ __global__ void __launch_bounds__(THREADS) k_phase_taps(T *w, const T *k, int ou
 template <typename T, int V>
 __global__ void __launch_bounds__(THREADS) k_phase_spread(T *y, const T *in, After<T> f, int height, int width, int row) {
     int i = blockIdx.x * THREADS + threadIdx.x, px = i / row, c = (i - px * row) * V;
+    fast::begin();
     if (px >= width) return;
-    for (int py = blockIdx.y; py < height; py += gridDim.y) {
+    for (int py = height - 1 - (int)blockIdx.y; py >= 0; py -= (int)gridDim.y) {
         int64_t place = (int64_t)((py + 1) / 2) * (width / 2 + 1) + (px + 1) / 2, at = ((int64_t)py * width * row + i) * V;
         float v[V];
         load<T, V>(v, in + (place * 4 + 2 * (py & 1) + (px & 1)) * row * V + c);
@@ -133,11 +137,10 @@ template <typename T, int V> void launch_post(Exec *x, Tensor y, After<T> f) {
     int64_t vectors = tensor_numel(y) / V;
     int row = (int)(y.shape[2] / V);
     unsigned blocks = blocks_for(vectors, THREADS * EACH);
-    cudaStream_t stream = x->cuda->stream;
     T *to = (T *)y.data;
     if (vectors < (int64_t)1 << 31)
-        k_conv_post<T, V, uint32_t><<<blocks, THREADS, 0, stream>>>(to, f, (uint32_t)vectors, row);
-    else k_conv_post<T, V, int64_t><<<blocks, THREADS, 0, stream>>>(to, f, vectors, row);
+        fast::launch_early(x, k_conv_post<T, V, uint32_t>, dim3(blocks), THREADS, 0, to, f, (uint32_t)vectors, row);
+    else fast::launch_early(x, k_conv_post<T, V, int64_t>, dim3(blocks), THREADS, 0, to, f, vectors, row);
 }
 
 template <typename U> void launch_double(Exec *x, Tensor y, Tensor in) {
@@ -193,7 +196,7 @@ Status conv_pieces_spread(Exec *x, Tensor y, Tensor in, Tensor bias, Tensor skip
     dim3 blocks = lines_of(height, (int64_t)width * row);
     __nv_bfloat16 *to = (__nv_bfloat16 *)y.data;
     const __nv_bfloat16 *from = (const __nv_bfloat16 *)in.data;
-    if (wide) k_phase_spread<__nv_bfloat16, 8><<<blocks, THREADS, 0, x->cuda->stream>>>(to, from, f, height, width, row);
-    else k_phase_spread<__nv_bfloat16, 1><<<blocks, THREADS, 0, x->cuda->stream>>>(to, from, f, height, width, row);
+    if (wide) fast::launch_early(x, k_phase_spread<__nv_bfloat16, 8>, blocks, THREADS, 0, to, from, f, height, width, row);
+    else fast::launch_early(x, k_phase_spread<__nv_bfloat16, 1>, blocks, THREADS, 0, to, from, f, height, width, row);
     return cuda_launched(x, "upsample_conv: phases");
 }

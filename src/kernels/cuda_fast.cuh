@@ -125,6 +125,28 @@ static inline bool want_bf16(const Tensor *t, int count, char *why, size_t size)
 
 static inline unsigned blocks_for(int64_t n, int64_t per_block) { return (unsigned)((n + per_block - 1) / per_block); }
 
+/* --- launches that overlap: a kernel of `launch_early` is brought to the multiprocessors while the one before it in the
+ * stream ends. It calls begin() before its first access to memory: until then the one before it may still write. --- */
+
+/* Waits until everything before this kernel has been done and can be seen; then the next one may be brought up. */
+__device__ inline void begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* Errors: cudaGetLastError, as after any launch. */
+template <typename... P, typename... A>
+static inline void launch_early(const Exec *x, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A... args) {
+    cudaLaunchAttribute early = {};
+    cudaLaunchConfig_t c = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    c.gridDim = grid, c.blockDim = dim3(threads), c.dynamicSmemBytes = shared, c.stream = x->cuda->stream;
+    c.attrs = &early, c.numAttrs = x->cuda->sm >= 90 ? 1 : 0;
+    (void)cudaLaunchKernelEx(&c, kernel, P(args)...);
+}
+
 } /* namespace fast */
 
 #endif

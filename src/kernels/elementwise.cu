@@ -162,23 +162,52 @@ Status time_embed_cuda(Exec *x, const void *args) {
 
 /* --- to the outside --- */
 
+/* Numbers of a thread where they lie without gaps: a division an element would cost more than its bytes. */
+constexpr int DENSE = 8;
+
+bool dense(const Tensor &t) { return tensor_contiguous(t) && (uintptr_t)t.data % 16 == 0; }
+
+template <typename T> __device__ inline uint8_t byte_of(float v) {
+    v = r<T>(r<T>(0.5f * v) + 0.5f);
+    v = v > 0.0f ? (v < 1.0f ? v : 1.0f) : 0.0f; /* NaN gives 0 */
+    return (uint8_t)rintf(255.0f * v);
+}
+
 template <typename T> __global__ void k_to_rgb8(rows::View y, rows::View in, rows::Walk w) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= w.rows * w.cols) return;
     int64_t row = i / w.cols, col = i % w.cols;
-    float v = rows::widen<T>(((const T *)in.data)[rows::offset(in, w, row) + col * in.last]);
-    v = r<T>(r<T>(0.5f * v) + 0.5f);
-    v = v > 0.0f ? (v < 1.0f ? v : 1.0f) : 0.0f; /* NaN gives 0 */
-    ((uint8_t *)y.data)[rows::offset(y, w, row) + col * y.last] = (uint8_t)rintf(255.0f * v);
+    ((uint8_t *)y.data)[rows::offset(y, w, row) + col * y.last] =
+        byte_of<T>(rows::widen<T>(((const T *)in.data)[rows::offset(in, w, row) + col * in.last]));
+}
+
+template <typename T> __global__ void k_to_rgb8_dense(uint8_t *y, const T *in, int64_t n) {
+    int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * DENSE;
+    if (i + DENSE <= n) {
+        float v[DENSE];
+        rows::Pack<uint8_t, DENSE> out;
+        rows::load<T, DENSE>(v, in + i);
+#pragma unroll
+        for (int k = 0; k < DENSE; k++) out.v[k] = byte_of<T>(v[k]);
+        *reinterpret_cast<rows::Pack<uint8_t, DENSE> *>(y + i) = out;
+    } else {
+        for (; i < n; i++) y[i] = byte_of<T>(rows::widen<T>(in[i]));
+    }
 }
 
 Status to_rgb8_cuda(Exec *x, const void *args) {
     const ToRgb8 *a = (const ToRgb8 *)args;
     rows::Walk w = rows::walk_of(a->y);
     rows::View y = rows::view_of(a->y, w), in = rows::view_of(a->x, w);
-    unsigned blocks = (unsigned)((w.rows * w.cols + 255) / 256);
+    unsigned blocks = (unsigned)((w.rows * w.cols + 255) / 256), few = (blocks + DENSE - 1) / DENSE;
+    int64_t n = w.rows * w.cols;
     if (!blocks) return OK;
-    if (a->x.dtype == BF16) k_to_rgb8<__nv_bfloat16><<<blocks, 256, 0, x->cuda->stream>>>(y, in, w);
+    if (dense(a->y) && dense(a->x)) {
+        uint8_t *to = (uint8_t *)y.data;
+        if (a->x.dtype == BF16)
+            k_to_rgb8_dense<<<few, 256, 0, x->cuda->stream>>>(to, (const __nv_bfloat16 *)in.data, n);
+        else k_to_rgb8_dense<<<few, 256, 0, x->cuda->stream>>>(to, (const float *)in.data, n);
+    } else if (a->x.dtype == BF16) k_to_rgb8<__nv_bfloat16><<<blocks, 256, 0, x->cuda->stream>>>(y, in, w);
     else k_to_rgb8<float><<<blocks, 256, 0, x->cuda->stream>>>(y, in, w);
     return cuda_launched(x, "to_rgb8");
 }
@@ -194,6 +223,21 @@ template <typename T> __global__ void k_count_nonfinite(int32_t *y, rows::View i
     if (count && threadIdx.x % 32 == 0) atomicAdd(y, count); /* integers: the order does not matter */
 }
 
+/* Vectors, then what is left of n. */
+template <typename T> __global__ void k_count_nonfinite_dense(int32_t *y, const T *in, int64_t n) {
+    int count = 0;
+    int64_t vectors = n / DENSE, step = (int64_t)gridDim.x * blockDim.x, first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    for (int64_t i = first; i < vectors; i += step) {
+        float v[DENSE];
+        rows::load<T, DENSE>(v, in + i * DENSE);
+#pragma unroll
+        for (int k = 0; k < DENSE; k++) count += !isfinite(v[k]);
+    }
+    for (int64_t i = vectors * DENSE + first; i < n; i += step) count += !isfinite(rows::widen<T>(in[i]));
+    count = __reduce_add_sync(0xffffffffu, count);
+    if (count && threadIdx.x % 32 == 0) atomicAdd(y, count); /* integers: the order does not matter */
+}
+
 Status count_nonfinite_cuda(Exec *x, const void *args) {
     const CountNonfinite *a = (const CountNonfinite *)args;
     Tensor t = a->x;
@@ -205,8 +249,13 @@ Status count_nonfinite_cuda(Exec *x, const void *args) {
     int64_t n = w.rows * w.cols, blocks = (n + 255) / 256;
     if (!n) return cuda_launched(x, "count_nonfinite");
     unsigned grid = (unsigned)(blocks < 4 * x->cuda->sm_count ? blocks : 4 * x->cuda->sm_count);
-    if (t.dtype == BF16) k_count_nonfinite<__nv_bfloat16><<<grid, 256, 0, x->cuda->stream>>>((int32_t *)a->y.data, in, w);
-    else k_count_nonfinite<float><<<grid, 256, 0, x->cuda->stream>>>((int32_t *)a->y.data, in, w);
+    int32_t *to = (int32_t *)a->y.data;
+    if (dense(t)) {
+        if (t.dtype == BF16)
+            k_count_nonfinite_dense<<<grid, 256, 0, x->cuda->stream>>>(to, (const __nv_bfloat16 *)t.data, n);
+        else k_count_nonfinite_dense<<<grid, 256, 0, x->cuda->stream>>>(to, (const float *)t.data, n);
+    } else if (t.dtype == BF16) k_count_nonfinite<__nv_bfloat16><<<grid, 256, 0, x->cuda->stream>>>(to, in, w);
+    else k_count_nonfinite<float><<<grid, 256, 0, x->cuda->stream>>>(to, in, w);
     return cuda_launched(x, "count_nonfinite");
 }
 

@@ -7,6 +7,7 @@
  * a transposed residual goes through tiles (residual_gate_tiled.cu).
  * Easy to get wrong: r(act(a)) is rounded before the product of act_mul; a gate or scale of one column is one value for
  * the whole row (its last stride is 0). */
+#include "kernels/act_table.h"
 #include "kernels/cuda_act.cuh"
 #include "kernels/cuda_fast.cuh"
 #include "kernels/linear_cuda.h"
@@ -42,6 +43,7 @@ __device__ inline Wide read(Form form, const At &t, const Rows &rows, unsigned r
 
 /* F: FORM of each input, and Pair operator()(Pair, Pair, Pair). blockIdx.x: rows, blockIdx.y: columns. */
 template <typename F> __global__ void __launch_bounds__(THREADS) k_rows_fast(Streams s, F f) {
+    begin();
     unsigned column = threadIdx.x % s.columns, high = blockDim.x / s.columns;
     unsigned first = blockIdx.x * high * TURNS + threadIdx.x / s.columns;
     column += blockIdx.y * s.columns;
@@ -94,7 +96,7 @@ template <typename F> Status run(Exec *x, const char *op, Streams s, F f) {
     unsigned high = THREADS / s.columns; /* rows side by side */
     if (high > s.rows.count) high = s.rows.count;
     dim3 grid(blocks_for(s.rows.count, (int64_t)high * TURNS), pieces);
-    k_rows_fast<<<grid, s.columns * high, 0, x->cuda->stream>>>(s, f);
+    launch_early(x, k_rows_fast<F>, grid, s.columns * high, 0, s, f);
     return cuda_launched(x, op);
 }
 
@@ -184,6 +186,7 @@ Status act_cuda_fast(Exec *x, const void *args) {
     Form form[MOST_INPUTS];
     Status status = OK;
     if (!tensor_numel(a->y)) return OK;
+    if (act_table_run(x, a, &status)) return status;
     bool good = arrange(a->y, &a->x, 1, &s, form) && form[0] == STREAM;
     if (good && run_act<false>(x, "act", s, a->kind, &status)) return status;
     return chain_run(x, OP_act, args);

@@ -147,6 +147,7 @@ __global__ void __launch_bounds__(THREADS) k_groupnorm_partial(float2 *partial, 
     __shared__ float2 shared[THREADS][V];
     int lane = threadIdx.x / w.wide, lanes = THREADS / w.wide, vector = blockIdx.y * w.wide + threadIdx.x % w.wide;
     bool active = lane < lanes && vector < w.vectors;
+    fast::begin();
     int64_t first = blockIdx.x * chunk, end = first + chunk < w.pixels ? first + chunk : w.pixels;
     float sum[V] = {}, square[V] = {}, shift[V] = {};
     if (active) {
@@ -252,6 +253,7 @@ __global__ void __launch_bounds__(THREADS) k_groupnorm_stats(float2 *channel, gr
                                                              const T *x, groupnorm::Affine<T> f, Walk w, int64_t chunk,
                                                              int64_t chunks) {
     __shared__ double shared[THREADS];
+    fast::begin();
     int first = blockIdx.x * w.group, slots = w.group / w.slot, row = w.channels / w.slot;
     const float2 *mine = partial + first / w.slot;
     int items = (int)chunks * slots; /* at most CHUNKS_MAX times a group's channels */
@@ -282,6 +284,7 @@ template <typename T, int V, bool SILU, bool BIAS, bool KEEP>
 __global__ void __launch_bounds__(THREADS, 3) k_groupnorm_apply(T *y, Walk to, const T *x, const T *bias, Walk w,
                                                              const float2 *channel, int each) {
     int lane = threadIdx.x / w.wide, lanes = THREADS / w.wide, vector = blockIdx.y * w.wide + threadIdx.x % w.wide;
+    fast::begin();
     if (lane >= lanes || vector >= w.vectors) return;
     constexpr bool ADD = BIAS && !KEEP;
     float p[V], q[V];
@@ -345,19 +348,19 @@ struct Scratch {
 template <typename T, int V, bool SILU, bool BIAS, bool KEEP> Status launch(Exec *x, const GroupNorm *a, Scratch s) {
     Plan p = plan_of(a);
     Walk w = walk_of(a->x, V, a->groups), to = walk_of(a->y, V, a->groups);
-    cudaStream_t stream = x->cuda->stream;
+    T *out = (T *)a->y.data;
     const T *in = (const T *)a->x.data, *bias = BIAS ? (const T *)a->bias.data : NULL;
     groupnorm::Affine<T> f = {(const T *)a->w.data, (const T *)a->b.data, bias, a->eps};
     unsigned across = (unsigned)((w.vectors + w.wide - 1) / w.wide);
     int64_t lanes = THREADS / w.wide, each = w.pixels * across / (lanes * x->cuda->sm_count * APPLY_WAVES);
     each = each < APPLY_AHEAD ? APPLY_AHEAD : each > APPLY_MAX ? APPLY_MAX : each / APPLY_AHEAD * APPLY_AHEAD;
     dim3 blocks((unsigned)((w.pixels + lanes * each - 1) / (lanes * each)), across), chunks((unsigned)p.chunks, across);
-    k_groupnorm_partial<T, V, BIAS, KEEP><<<chunks, THREADS, 0, stream>>>(s.partial, in, bias, w, p.chunk);
-    k_groupnorm_stats<T, KEEP><<<(unsigned)a->groups, THREADS, 0, stream>>>(s.channel, s.groups, s.partial, in, f, w, p.chunk,
-                                                                            p.chunks);
-    if (sizeof(T) == 2 && !KEEP) groupnorm::launch_exact<T>(stream, s.channel, s.groups, in, f, w, a->groups);
-    k_groupnorm_apply<T, V, SILU, BIAS, KEEP><<<blocks, THREADS, 0, stream>>>((T *)a->y.data, to, in, bias, w, s.channel,
-                                                                              (int)each);
+    fast::launch_early(x, k_groupnorm_partial<T, V, BIAS, KEEP>, chunks, THREADS, 0, s.partial, in, bias, w, p.chunk);
+    fast::launch_early(x, k_groupnorm_stats<T, KEEP>, dim3((unsigned)a->groups), THREADS, 0, s.channel, s.groups, s.partial, in,
+                       f, w, p.chunk, p.chunks);
+    if (sizeof(T) == 2 && !KEEP) groupnorm::launch_exact<T>(x, s.channel, s.groups, in, f, w, a->groups);
+    fast::launch_early(x, k_groupnorm_apply<T, V, SILU, BIAS, KEEP>, blocks, THREADS, 0, out, to, in, bias, w, s.channel,
+                       (int)each);
     return cuda_launched(x, SILU ? "groupnorm_silu" : "groupnorm");
 }
 

@@ -11,7 +11,7 @@
 #ifndef KERNELS_GROUPNORM_EXACT_CUH
 #define KERNELS_GROUPNORM_EXACT_CUH
 
-#include "kernels/cuda_rows.cuh"
+#include "kernels/cuda_fast.cuh"
 
 namespace groupnorm {
 
@@ -91,6 +91,7 @@ template <typename T>
 __global__ void __launch_bounds__(WARP)
     k_groupnorm_exact(float2 *channel, Group *groups, const T *x, Affine<T> f, Walk w) {
     Group *mine = groups + blockIdx.y;
+    fast::begin();
     if (!mine->open) return;
     const int64_t count = w.pixels * w.group;
     const int lanes = count < LANES ? WARP : LANES, warps = lanes / WARP, lane = threadIdx.x;
@@ -139,9 +140,9 @@ __global__ void __launch_bounds__(WARP)
 }
 
 template <typename T>
-static inline void launch_exact(cudaStream_t stream, float2 *channel, Group *groups, const T *x,
+static inline void launch_exact(const Exec *exec, float2 *channel, Group *groups, const T *x,
                                 const Affine<T> &f, const Walk &w, int count) {
-    k_groupnorm_exact<T><<<dim3(WARPS, (unsigned)count), WARP, 0, stream>>>(channel, groups, x, f, w);
+    fast::launch_early(exec, k_groupnorm_exact<T>, dim3(WARPS, (unsigned)count), WARP, 0, channel, groups, x, f, w);
 }
 
 } /* namespace groupnorm */

@@ -98,6 +98,7 @@ __device__ inline void widen(float v[WIDE], const Wide &p) {
 template <int LANES, int ROPE> __global__ void __launch_bounds__(THREADS) k_qk_norm_rope_fast(Args a) {
     constexpr int BESIDE = 32 / LANES;
     int64_t token = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    begin();
     if (token >= a.tokens) return;
     Side s = a.side[blockIdx.y];
     int lane = threadIdx.x % LANES, mine = threadIdx.x % 32 / LANES;
@@ -154,9 +155,9 @@ bool side_of(Side *s, const Tensor &y, const Tensor &x, const Tensor &w) {
 template <int LANES> void launch(Exec *x, const Args &a, int rope) {
     dim3 grid(blocks_for(a.tokens, WARPS), a.side[1].heads ? 2 : 1);
     switch (rope) {
-    case ROPE_NONE: k_qk_norm_rope_fast<LANES, ROPE_NONE><<<grid, THREADS, 0, x->cuda->stream>>>(a); break;
-    case ROPE_HALF: k_qk_norm_rope_fast<LANES, ROPE_HALF><<<grid, THREADS, 0, x->cuda->stream>>>(a); break;
-    default: k_qk_norm_rope_fast<LANES, ROPE_INTERLEAVED><<<grid, THREADS, 0, x->cuda->stream>>>(a); break;
+    case ROPE_NONE: launch_early(x, k_qk_norm_rope_fast<LANES, ROPE_NONE>, grid, THREADS, 0, a); break;
+    case ROPE_HALF: launch_early(x, k_qk_norm_rope_fast<LANES, ROPE_HALF>, grid, THREADS, 0, a); break;
+    default: launch_early(x, k_qk_norm_rope_fast<LANES, ROPE_INTERLEAVED>, grid, THREADS, 0, a); break;
     }
 }
 

@@ -1,0 +1,55 @@
+/* cuda_copy.cuh - Hopper's copy engine for rows that lie without gaps: from memory to shared memory, counted by a barrier there.
+ *
+ * For .cu files only; empty for cards before Hopper, whose launches must not come here.
+ * Easy to get wrong: addresses and sizes are multiples of 16 bytes; a barrier counts one arrival, that of expect(), and the
+ * bytes it names; its parity changes with every turn; what all threads have read may be overwritten behind a __syncthreads. */
+#ifndef KERNELS_CUDA_COPY_CUH
+#define KERNELS_CUDA_COPY_CUH
+
+#include <stdint.h>
+
+namespace copies {
+
+[[maybe_unused]] __device__ inline unsigned shared_at(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
+
+/* By one thread, before the others know of the barriers. */
+__device__ inline void prepare(uint64_t *arrived, int count) {
+#if __CUDA_ARCH__ >= 900
+    for (int i = 0; i < count; i++)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_at(arrived + i)) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+/* So many bytes will come by bring(). */
+__device__ inline void expect(uint64_t *arrived, unsigned bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_at(arrived)), "r"(bytes) : "memory");
+#endif
+}
+
+__device__ inline void bring(void *to, const void *from, unsigned bytes, uint64_t *arrived) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_at(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_at(arrived))
+                 : "memory");
+#endif
+}
+
+__device__ inline void await(uint64_t *arrived, unsigned parity) {
+#if __CUDA_ARCH__ >= 900
+    unsigned done;
+    do
+        asm volatile("{\n\t.reg .pred p;\n\t"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+                     "selp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(done)
+                     : "r"(shared_at(arrived)), "r"(parity)
+                     : "memory");
+    while (!done);
+#endif
+}
+
+} /* namespace copies */
+
+#endif
