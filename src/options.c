@@ -69,7 +69,7 @@ static const Option OPTIONS[] = {
      1, NULL},
     {"steps", 0, KIND_INT, PIC | BEN | SIG, "N", "denoising steps, 1 to 10000 (default: the model's)", AT(steps), 1,
      10000, "num-inference-steps"},
-    {"upscale", 0, KIND_INT, PIC, "2", "LTX-2: draw at half the width and height first, then enlarge and refine", AT(upscale), 2,
+    {"upscale", 0, KIND_INT, PIC | BEN, "2", "LTX-2: draw at half the width and height first, then enlarge and refine", AT(upscale), 2,
      2, NULL},
     {"seed", 0, KIND_SEED, PIC | NOI, "N", "0 to 2^64-1; -1 or none: drawn, printed and stored", AT(seed), 0, 0,
      NULL},
