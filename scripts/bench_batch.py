@@ -2,7 +2,7 @@
 """What a batch costs on this machine: wall time against single pictures, and how much of it the GPU works.
 
     python3 scripts/bench_batch.py -m MODEL [--bin ./ditto] [-W 512 -H 512 --steps 4] [--jobs 20] [--device cuda]
-                                   [--gpu-busy gpu_busy.so]
+                                   [--gpu-busy gpu_busy.so [--busy-only]]
 
 Prints one JSON object:
   overhead    wall time of the batch without opening the model, over the sum of its jobs' encode, denoise and decode
@@ -68,6 +68,26 @@ def kernels(path, window):
             "kernels_and_copies": union(kinds["k"] + kinds["c"], nanoseconds) / length, "recorded": len(kinds["k"])}
 
 
+def against_single(a, work):
+    report = os.path.join(work, "single.json")
+    single_run = [a.bin, "generate", "-p", "a house by the sea", "--seed", "1", "--count", "2", "-q", "-o", work + "/",
+                  "--report", report] + a.options
+    run(single_run + ["-y"])  # files into the page cache
+    run(single_run + ["-y"])
+    with open(report) as f:
+        second = json.load(f)["pictures"][1]["seconds"]
+    short, _ = batch(a, work, a.jobs - a.jobs // 2, "short")
+    wall, r = batch(a, work, a.jobs, "whole")
+    pictures = r["models"][0]["pictures"]
+    text = sorted(q["seconds"]["text"] for q in pictures)[len(pictures) // 2]
+    seconds = r["batch"]["seconds"]
+    single = second["plan"] + text + second["denoise"] + second["decode"] + second["write"]
+    each = (wall - short) / (a.jobs // 2)
+    return {"wall": wall, "seconds": seconds,
+            "overhead": (wall - seconds["open"]) / (seconds["text"] + seconds["denoise"] + seconds["decode"]),
+            "single": single, "batch": each, "speedup": single / each, "given": r["batch"]["window"]["share"]}
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("-m", "--model", required=True)
@@ -78,26 +98,15 @@ def main():
     p.add_argument("--jobs", type=int, default=20)
     p.add_argument("--device", default="cuda")
     p.add_argument("--gpu-busy")
+    p.add_argument("--busy-only", action="store_true", help="nothing but the share of time in which a kernel ran")
     a = p.parse_args()
     a.options = ["-m", a.model, "--device", a.device, "-W", str(a.width), "-H", str(a.height), "--steps", str(a.steps)]
+    if a.busy_only and not a.gpu_busy:
+        p.error("--busy-only needs --gpu-busy")
+    found = {"model": a.model, "size": [a.width, a.height], "steps": a.steps, "jobs": a.jobs}
     with tempfile.TemporaryDirectory() as work:
-        report = os.path.join(work, "single.json")
-        single_run = [a.bin, "generate", "-p", "a house by the sea", "--seed", "1", "--count", "2", "-q", "-o", work + "/",
-                      "--report", report] + a.options
-        run(single_run + ["-y"])  # files into the page cache
-        run(single_run + ["-y"])
-        with open(report) as f:
-            second = json.load(f)["pictures"][1]["seconds"]
-        short, _ = batch(a, work, a.jobs - a.jobs // 2, "short")
-        wall, r = batch(a, work, a.jobs, "whole")
-        pictures = r["models"][0]["pictures"]
-        text = sorted(q["seconds"]["text"] for q in pictures)[len(pictures) // 2]
-        seconds = r["batch"]["seconds"]
-        single = second["plan"] + text + second["denoise"] + second["decode"] + second["write"]
-        each = (wall - short) / (a.jobs // 2)
-        found = {"model": a.model, "size": [a.width, a.height], "steps": a.steps, "jobs": a.jobs, "wall": wall, "seconds": seconds,
-                 "overhead": (wall - seconds["open"]) / (seconds["text"] + seconds["denoise"] + seconds["decode"]),
-                 "single": single, "batch": each, "speedup": single / each, "given": r["batch"]["window"]["share"]}
+        if not a.busy_only:
+            found.update(against_single(a, work))
         if a.gpu_busy:
             times = os.path.join(work, "times")
             _, r = batch(a, work, a.jobs, "busy", CUDA_INJECTION64_PATH=os.path.abspath(a.gpu_busy), GPU_BUSY=times)

@@ -3,17 +3,20 @@
 
     python3 scripts/bench_prompts.py -m MODEL --out tests/gpu-results/zimage-prompts.txt [--bin ./ditto] [--device cuda]
                                      [-W 1024 -H 1024 --steps 8] [--jobs 50] [--rounds 3] [--quality-prompts 10]
+                                     [--prompts FILE] [--only WHAT ...]
 
   mixed    seconds of a batch of prompts whose captions are padded to 32, 64, 96, 128 and 160 rows, over those of as many prompts
            of 96; the two take turns, loading is left out of both; the goal is 1.05 at most
   text     milliseconds of the text encoder alone on a prompt of 64 tokens (ditto bench text); the goal is 25 at most
   quality  `--quality high` against `lossless` over different prompts and seeds (ditto ab --prompts): PSNR of the last latents and
-           of the pixels in dB; the goal is 40 at least. With random weights only the latents mean something
+           of the pixels in dB; the goal is 40 at least. With random weights only the latents mean something. --prompts: lines of
+           FILE, what stands behind the last tab of each, in place of made up ones. For FLUX.1's folders too
 
 Exit code 1: a figure misses its goal. Easy to get wrong: prompts are distinct, or their texts would be remembered; a length is
 counted by the model's own tokenizer. Nothing else may run on the GPU.
 """
 import argparse
+import bisect
 import json
 import os
 import random
@@ -42,10 +45,9 @@ def tokens(a, prompt):
 
 def words_for(a, rows):
     """So many words that a caption of them is padded to `rows`: its tokens lie in the middle of the last 32."""
-    draw, words = random.Random(rows), []
-    while tokens(a, " ".join(words)) < rows - 16:
-        words.append(draw.choice(WORDS))
-    return len(words)
+    draw = random.Random(rows)
+    words = [draw.choice(WORDS) for _ in range(rows)]
+    return bisect.bisect_left(range(rows), rows - 16, key=lambda n: tokens(a, " ".join(words[:n])))
 
 
 def prompts(path, counts, jobs):
@@ -95,8 +97,13 @@ def text(a):
 
 def quality(a, work):
     path = os.path.join(work, "ten.txt")
+    lines = []
+    if a.prompts:
+        with open(a.prompts) as f:
+            lines = [line.rstrip("\n").split("\t")[-1] for line in f if line.strip()][:a.quality_prompts]
     with open(path, "w") as f:
-        for i in range(a.quality_prompts):
+        f.writelines(line + "\n" for line in lines)
+        for i in range(len(lines), a.quality_prompts):
             draw = random.Random(i)
             f.write(f"a {draw.choice(WORDS)} {draw.choice(WORDS)} by the {draw.choice(WORDS)}, number {i + 1}\n")
     r = json.loads(run(a, "ab", "--prompts", path, "--a", "--quality lossless", "--b", "--quality high", "--seed", "1", "--json", "-q",
@@ -125,6 +132,7 @@ def main():
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--text-runs", type=int, default=10)
     p.add_argument("--quality-prompts", type=int, default=10)
+    p.add_argument("--prompts")
     p.add_argument("--only", choices=("mixed", "text", "quality"), action="append")
     a = p.parse_args()
     a.bin = os.path.abspath(a.bin)

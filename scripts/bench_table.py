@@ -24,6 +24,8 @@ WHAT = {
     "sana81_e2e8_lossless_ms": "SANA-Video, 81 frames, 8 steps, prompt to MP4, lossless", "sana81_e2e8_high_ms": "the same, high",
     "zimage_text_ms": "Z-Image's text encoder alone, 64 tokens",
     "ltx2_step_lossless_ms": "LTX-2 768x512, 121 frames, a step with guidance (two passes), lossless", "ltx2_step_high_ms": "the same, high",
+    "ltx2_two40_lossless_ms": "LTX-2 768x512, 121 frames with sound, two rounds of 40 and 3 steps, prompt to MP4, lossless",
+    "ltx2_two40_high_ms": "the same, high", "ltx2_text_ms": "LTX-2's text encoder and connectors, two texts of 1024 rows",
     "vae_ltx2_121_lossless_ms": "LTX-2's decoders, 121 frames and sound, lossless", "vae_ltx2_121_high_ms": "the same, high",
     "resgate_t_us": "residual gate, transposed, 7800x2240", "resgate_us": "residual gate 4096x3072",
     "ln_mod_us": "LayerNorm + modulation 4096x3072"}
@@ -41,7 +43,8 @@ def table(path):
     for name in [n for n in WHAT if n in newest] + sorted(n for n in newest if n not in WHAT):
         r = newest[name]
         peers = "; ".join(f"{PEERS[k]} {v:g} ({r['value'] / v:.2f}x)" for k, v in r["peers"].items() if k in PEERS and v)
-        out.append(f"| {WHAT.get(name, name)} | {r['value']:g} {r['unit']} ({r['min']:g} to {r['max']:g}, {r['runs']}) | {peers} | "
+        what = WHAT.get(name, name) + (" (ends with the frames: no libav there)" if r.get("end") == "frames" else "")
+        out.append(f"| {what} | {r['value']:g} {r['unit']} ({r['min']:g} to {r['max']:g}, {r['runs']}) | {peers} | "
                    f"{r['gpu']}, cuBLAS {r['cublas']}, cuDNN {r['cudnn']} | {r['date']}, {r['commit']} |")
     return "\n".join(out) + "\n"
 

@@ -6,20 +6,22 @@
 # ONLY=checkop, bench, torch or parity runs one of them; MODELS="flux zimage sana ltx2" says whose parity, CASES="NAME ..." which of
 # its runs. TRACE=1 says of each at which op it parts from PyTorch (scripts/optrace.py; without fused ops, slow). WIDE=1 adds a run at the
 # models' own widths with random weights, FULL=1 one at full size (FLUX.1-dev: 33 GB on disk, 60 GB of memory, streamed
-# through less device memory too; Z-Image-Turbo: 33 GB on disk, ZDISK=bf16: 21; SANA-Video: 14). Each is deleted before the next
-# is written.
+# through less device memory too; Z-Image-Turbo: 33 GB on disk, ZDISK=bf16: 21; SANA-Video: 14; LTX-2: its text encoder with a
+# transformer of one layer, 31, then its transformer with the contexts found there, 46). Each is deleted before the next
+# is written. TOKENIZERS: as scripts/random_checkpoint.py has it; without, SANA-Video's texts are of 1,352 tokens instead of 519.
+# DEVICE=cpu: for trying this script where no GPU is.
 # Writes OUT/checkop.txt (every op of the CUDA table), OUT/checkop-bench.txt (how long each takes at the models' shapes),
 # OUT/ops-vs-torch.txt (its ops against eager PyTorch's), OUT/parity.txt (runs against diffusers on the same GPU, stage by
 # stage; skipped by name when diffusers is missing) and prints a summary. Libraries are PyTorch's own copies, so that both
 # sides call the same ones.
 set -u
-out=$1 bin=${2:-build/portable}
+out=$1 bin=${2:-build/portable} device=${DEVICE:-cuda}
 mkdir -p "$out"
 work=$(mktemp -d)
 libs=$(python3 scripts/torch_libs.py)
 export LD_LIBRARY_PATH=$libs:${LD_LIBRARY_PATH:-}
 head() {
-    echo "# $(date -u +%F) $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sed -n 1p)"
+    echo "# $(date -u +%F) $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sed -n 1p)"
     python3 -c 'import torch; print("# torch", torch.__version__, "cuda", torch.version.cuda, "cudnn", torch.backends.cudnn.version())'
     echo "# commit ${COMMIT:-unknown}"
 }
@@ -38,15 +40,16 @@ if [ -f "$out/checkop.txt" ]; then
 fi
 [ "${ONLY:-parity}" = parity ] || exit 0
 
+their_more=() our_more=() # options of one program
 parity() { # name model dtype width height steps text prompt [option...]: options that both programs take
     local d=$work/$1 m=$2 p=$8
     case " ${CASES:-$1} " in *" $1 "*) ;; *) return ;; esac
-    local -a same=(--device cuda --dtype "$3" --steps "$6" --max-sequence-length "$7" --seed 5 -W "$4" -H "$5" "${@:9}") traced=()
+    local -a same=(--device "$device" --dtype "$3" --steps "$6" --max-sequence-length "$7" --seed 5 -W "$4" -H "$5" "${@:9}") traced=()
     mkdir -p "$d"
     if [ -n "${TRACE:-}" ]; then same+=(--trace) traced=(--families none); fi
     echo "== $1: $m $3 $4x$5, $6 steps, $7 text tokens ${*:9}"
-    python3 scripts/dump_reference.py "$m" "$d/ref" -p "$p" "${same[@]}" ${TRACE:+"$d/ref.tsv"} >"$d/ref.log" 2>&1 || { tail -3 "$d/ref.log"; return; }
-    "$bin/ditto" generate -m "$m" -p "$p" "${same[@]}" ${TRACE:+"$d/ours.tsv"} "${traced[@]}" -o "$d/ours.$kind" -y -v --dump "$d/ours" || return
+    python3 scripts/dump_reference.py "$m" "$d/ref" -p "$p" "${same[@]}" "${their_more[@]}" ${TRACE:+"$d/ref.tsv"} >"$d/ref.log" 2>&1 || { tail -3 "$d/ref.log"; return; }
+    "$bin/ditto" generate -m "$m" -p "$p" "${same[@]}" "${our_more[@]}" ${TRACE:+"$d/ours.tsv"} "${traced[@]}" -o "$d/ours.$kind" -y -v --dump "$d/ours" || return
     "$bin/ditto" ab "$d/ref" "$d/ours"
     [ -z "${TRACE:-}" ] || python3 scripts/optrace.py "$d/ours.tsv" "$d/ref.tsv"
 }
@@ -74,10 +77,10 @@ flux_parity() {
         parity full-bf16 "$work/full" bf16 1024 1024 3 512 "$prompt"
         for vram in 24G 12G; do
             echo "== full-bf16 with --vram $vram against the run without"
-            "$bin/ditto" ab -m "$work/full" --reference "$work/full-bf16/ours" --device cuda --vram $vram | tail -4
+            "$bin/ditto" ab -m "$work/full" --reference "$work/full-bf16/ours" --device "$device" --vram $vram | tail -4
         done
         echo "== full-bf16, 28 steps"
-        "$bin/ditto" generate -m "$work/full" -p "$prompt" --device cuda -W 1024 -H 1024 --seed 5 -o "$work/v.png" -y -v
+        "$bin/ditto" generate -m "$work/full" -p "$prompt" --device "$device" -W 1024 -H 1024 --seed 5 -o "$work/v.png" -y -v
         rm -rf "$work/full"
     fi
 }
@@ -107,10 +110,10 @@ zimage_parity() {
         parity z-full-bf16 "$full" bf16 1024 1024 8 512 "$p"
         echo "== z-full-bf16, families none, then high, against the run above"
         for o in "--families none" "--quality high"; do
-            "$bin/ditto" ab -m "$full" --reference "$work/z-full-bf16/ours" --device cuda --b "$o" \
+            "$bin/ditto" ab -m "$full" --reference "$work/z-full-bf16/ours" --device "$device" --b "$o" \
                 | grep -E "^(latents:|velocity_000|equal|first|PSNR|seconds)"
         done
-        "$bin/ditto" generate -m "$full" -p "$p" --device cuda -W 1024 -H 1024 --steps 8 --seed 5 -o "$work/v.png" -y -v --explain
+        "$bin/ditto" generate -m "$full" -p "$p" --device "$device" -W 1024 -H 1024 --steps 8 --seed 5 -o "$work/v.png" -y -v --explain
         rm -rf "$full"
     fi
 }
@@ -141,7 +144,7 @@ sana_parity() {
         python3 scripts/random_checkpoint.py "$full" --model sana-video
         echo "written in $SECONDS s"
         parity s-full-bf16 "$full" bf16 832 480 3 300 "$p" --frames 81
-        "$bin/ditto" generate -m "$full" -p "$p" --device cuda --steps 8 --seed 5 -o "$work/v.%03d.png" -y -v --explain
+        "$bin/ditto" generate -m "$full" -p "$p" --device "$device" --steps 8 --seed 5 -o "$work/v.%03d.png" -y -v --explain
         rm -rf "$full"
     fi
 }
@@ -159,6 +162,40 @@ ltx2_parity() {
         parity l-wide-bf16 "$full" bf16 768 512 2 1024 "$p" --frames 121 -n bad
         rm -rf "$full"
     fi
+    if [ -n "${FULL:-}" ]; then
+        ltx2_full
+    fi
+}
+# All of LTX-2 is 67 GB. Its text encoder and connectors first, with one layer of the transformer behind them; what they made of
+# the texts is then given to both programs in place of the texts.
+ltx2_full() {
+    local text=$work/l-text made=$work/l-text-bf16/ours name
+    SECONDS=0
+    python3 scripts/random_checkpoint.py "$text" --model ltx2 --layers "${LTX2_FEW:-1}" ${LTX2_GEMMA:+--gemma-layers "$LTX2_GEMMA"}
+    echo "written in $SECONDS s"
+    # shellcheck disable=SC2086
+    parity l-text-bf16 "$text" bf16 256 128 2 1024 "$p" --frames 9 -n bad $two
+    echo "$SECONDS s"
+    rm -rf "$text"
+    python3 scripts/random_checkpoint.py "$full" --model ltx2 --gemma-layers 2 ${LTX2_LAYERS:+--layers "$LTX2_LAYERS"}
+    echo "written by $SECONDS s"
+    their_more=(--contexts "$made")
+    for name in prompt_embeds audio_prompt_embeds negative_prompt_embeds negative_audio_prompt_embeds; do
+        our_more+=(--inject "$name=$made/$name.safetensors")
+    done
+    # shellcheck disable=SC2086
+    {
+        parity l-full-bf16 "$full" bf16 ${LTX2_SIZE:-768 512} 2 1024 "$p" --frames "${LTX2_FRAMES:-121}" -n bad $two
+        echo "$SECONDS s"
+        echo "== l-full-bf16 with --vram ${LTX2_VRAM:-24G} against the run without"
+        "$bin/ditto" ab -m "$full" --reference "$work/l-full-bf16/ours" --device "$device" --vram "${LTX2_VRAM:-24G}" "${our_more[@]}" | tail -4
+        rm -rf "$work/l-full-bf16"
+        echo "$SECONDS s"
+        parity l-full-upscale-bf16 "$full" bf16 ${LTX2_SIZE:-768 512} 2 1024 "$p" --frames "${LTX2_FRAMES:-121}" -n bad $two --upscale 2
+        echo "$SECONDS s"
+    }
+    their_more=() our_more=()
+    rm -rf "$full"
 }
 if python3 -c 'import diffusers' 2>/dev/null; then
     {

@@ -73,6 +73,7 @@ def arguments():
     p.add_argument("--stg-blocks", help="LTX-2: numbers with commas between")
     p.add_argument("--upscale", type=int, choices=[2], help="LTX-2: in two rounds")
     p.add_argument("--image-crf", type=int, help="LTX-2")
+    p.add_argument("--contexts", metavar="DIR", help="LTX-2: another run's stages, whose contexts take the place of the texts'")
     p.add_argument("--trace", help="file: what every function of PyTorch's made (optrace.py; slow)")
     p.add_argument("--dtype", choices=DTYPES, default="bf16")
     p.add_argument("--device", default="cpu")
@@ -131,7 +132,9 @@ def main():
     for name, value in model.defaults(a.model, a).items():
         if getattr(a, name) is None:
             setattr(a, name, value)
-    pipe = model.load(a.model, DTYPES[a.dtype], a.device)
+    if a.contexts and model is not reference_ltx2:
+        raise SystemExit("--contexts: for LTX-2 alone")
+    pipe = model.load(a.model, DTYPES[a.dtype], a.device, **({"texts": False} if a.contexts else {}))
     if a.image:
         pipe = model.image_pipeline(pipe)
     if a.prompts is None:

@@ -114,19 +114,20 @@ def figure(name, values, unit, peers, ours):
            "date": time.strftime("%Y-%m-%d", time.gmtime()), "gpu": ours.get("gpu", ""), "driver": os.environ.get("DRIVER", ""),
            "cuda": said.get("cuda_runtime") or (f"{ours['cuda'] // 1000}.{ours['cuda'] % 1000 // 10}" if ours.get("cuda") else ""),
            "cublas": said.get("cublas") or version(ours.get("cublas", 0)),
-           "cudnn": said.get("cudnn") or version(ours.get("cudnn", 0)), "commit": os.environ.get("COMMIT", "unknown")}
+           "cudnn": said.get("cudnn") or version(ours.get("cudnn", 0)), "commit": os.environ.get("COMMIT", "unknown"),
+           **({"end": ours["end"]} if "end" in ours else {})}
     print(json.dumps(row), flush=True)
 
 
-def turns(a, what, reps, warmup, peers, wanted, more=()):
-    """wanted: figures, one a quality. Prints each: ours in all rounds beside the medians of the peers (name -> function).
-    more: other options of ditto bench."""
+def turns(a, what, reps, warmup, peers, wanted, more=(), first=3):
+    """wanted: figures, one a quality. -> of each (name, ours in all rounds, the medians of the peers (name -> function), the last
+    answer). more: other options of ditto bench; first: calls of a peer that only warm it up."""
     clock = Clock(a.device)
     ours = {name: Ours(a, what, reps, warmup, "high" if "high" in name else "lossless", more) for name in sorted(wanted)}
     values, answers, theirs = {name: [] for name in ours}, {}, {k: [] for k in peers}
     for name, fn in list(peers.items()):
         try:
-            clock(fn, 1, warm=3)
+            clock(fn, 1, warm=first - 1)
         except Exception as e:  # a peer that cannot run is left out, with its reason
             say(f"{name}: {type(e).__name__}: {str(e)[:300]}")
             del peers[name], theirs[name]
@@ -329,7 +330,7 @@ def zimage_picture(a, wanted):
             pipe(prompt=PROMPT, width=width, height=height, num_inference_steps=8, guidance_scale=0.0,
                  generator=torch.Generator("cpu").manual_seed(1)).images[0].save(io.BytesIO(), format="PNG")
         peers["diffusers_eager"] = one
-    for name, values, theirs, answer in turns(a, "picture", 2, 0, peers, wanted):
+    for name, values, theirs, answer in turns(a, "picture", 2, 0, peers, wanted, first=1):
         figure(name, values, "ms", theirs, answer)
 
 
@@ -376,7 +377,7 @@ def wan_decode(a, wanted):
         z = torch.randn(1, eager.config.z_dim, 21, height // 8, width // 8, device=a.device, dtype=dtype)
         peers["diffusers_eager"] = lambda: eager.decode(z, return_dict=False)
     more = ["--frames", "81", "--vae-dtype", "bf16" if dtype == BF16 else "f32"]
-    for name, values, theirs, answer in turns(a, "decode", 2, 1, peers, wanted, more):
+    for name, values, theirs, answer in turns(a, "decode", 2, 1, peers, wanted, more, first=1):
         figure(name, values, "ms", theirs, answer)
 
 
@@ -385,7 +386,8 @@ def wan_decode_f32(a, wanted):
 
 
 def sana_clip(a, wanted):
-    """From a new prompt to an MP4 in memory: 81 frames, 8 steps, the decoder in bf16, weights in place. Peers end at frames."""
+    """From a new prompt to an MP4 in memory (without libav: to frames): 81 frames, 8 steps, the decoder in bf16, weights in place.
+    Peers end at frames."""
     width, height = sana_size(a)
     peers = {}
     if a.peers:
@@ -396,7 +398,7 @@ def sana_clip(a, wanted):
             prompt=PROMPT, width=width, height=height, frames=81, num_inference_steps=8, guidance_scale=6.0,
             use_resolution_binning=False, generator=torch.Generator("cpu").manual_seed(1))
     more = ["--frames", "81", "--vae-dtype", "bf16", "--steps", "8"]
-    for name, values, theirs, answer in turns(a, "picture", 1, 0, peers, wanted, more):
+    for name, values, theirs, answer in turns(a, "picture", 1, 0, peers, wanted, more, first=1):
         figure(name, values, "ms", theirs, answer)
 
 
@@ -430,8 +432,9 @@ def ltx2_step(a, wanted):
             for block in compiled.transformer_blocks:
                 block.compile(fullgraph=False)
             peers["diffusers_compiled"] = lambda: compiled(x, s, e, e, t, **given)
-    for name, values, theirs, answer in turns(a, "step", 3, 1, peers, wanted, ["--frames", "121", *TWO_PASSES]):
-        figure(name, values, "ms", theirs, answer)
+    for one in sorted(wanted):  # not both at once: each of ours holds all of the weights
+        for name, values, theirs, answer in turns(a, "step", 3, 1, dict(peers), {one}, ["--frames", "121", *TWO_PASSES]):
+            figure(name, values, "ms", theirs, answer)
 
 
 def ltx2_decode(a, wanted):
@@ -443,7 +446,22 @@ def ltx2_decode(a, wanted):
         eager = load_part(a, AutoencoderKLLTX2Video, "vae")
         z = torch.randn(1, eager.config.latent_channels, 16, height // 32, width // 32, device=a.device, dtype=BF16)
         peers["diffusers_eager"] = lambda: eager.decode(z, return_dict=False)
-    for name, values, theirs, answer in turns(a, "decode", 2, 1, peers, wanted, ["--frames", "121", *TWO_PASSES]):
+    for name, values, theirs, answer in turns(a, "decode", 2, 1, peers, wanted, ["--frames", "121", *TWO_PASSES],
+                                              first=1):
+        figure(name, values, "ms", theirs, answer)
+
+
+def ltx2_two(a, wanted):
+    """Two rounds, 40 steps of two passes and 3 of one, from a new prompt to an MP4 in memory (without libav: to frames and sound),
+    weights in place. No peers. Of a folder whose text encoder is cut short, ltx2_text_ms of a whole one belongs to it."""
+    more = ["--frames", "121", "--steps", "40", "--upscale", "2", *TWO_PASSES]
+    for name, values, theirs, answer in turns(a, "picture", 1, 0, {}, wanted, more):
+        figure(name, values, "ms", theirs, answer)
+
+
+def ltx2_text(a, wanted):
+    """The text encoder and the connectors on a prompt and the empty negative one, 1024 rows each."""
+    for name, values, theirs, answer in turns(a, "text", 5, 1, {}, wanted, ["--frames", "9", *TWO_PASSES]):
         figure(name, values, "ms", theirs, answer)
 
 
@@ -508,7 +526,8 @@ SANA = {"sana81_step_lossless_ms": sana_step, "sana81_step_high_ms": sana_step, 
         "sana17_step_high_ms": sana17_step, "vae_wan_81_lossless_ms": wan_decode, "vae_wan_81_high_ms": wan_decode,
         "vae_wan_81_f32_ms": wan_decode_f32, "sana81_e2e8_lossless_ms": sana_clip, "sana81_e2e8_high_ms": sana_clip}
 LTX2 = {"ltx2_step_lossless_ms": ltx2_step, "ltx2_step_high_ms": ltx2_step, "vae_ltx2_121_lossless_ms": ltx2_decode,
-        "vae_ltx2_121_high_ms": ltx2_decode}
+        "vae_ltx2_121_high_ms": ltx2_decode, "ltx2_two40_lossless_ms": ltx2_two, "ltx2_two40_high_ms": ltx2_two,
+        "ltx2_text_ms": ltx2_text}
 # Those with a peak first: nothing of PyTorch's may be on the GPU then.
 OF = {"flux_e2e28_s": flux_whole, "flux_peak_gib": flux_whole, "flux_load_s": flux_load, "flux_step_lossless_ms": flux_step,
       "flux_step_high_ms": flux_step, "vae_kl_1024_lossless_ms": vae_decode, "vae_kl_1024_high_ms": vae_decode,

@@ -12,6 +12,8 @@ biases, norm weights spread around 1. Fewer layers give the same kernels at the 
 are drawn on --device, a tensor at a time, and written with the published names, in the published dtype (BF16; Z-Image-Turbo's
 transformer, SANA-Video's transformer and autoencoder F32) or --disk-dtype: one file a part, or shards with an index where the
 published part has them. All of LTX-2 is 67 GB: draw its parts in turns where that does not fit.
+Tokenizers are those of the tests, whose texts are longer than with the published ones; TOKENIZERS names a folder with the real
+ones in gemma2, gemma3 or qwen3 (tokenizer.json, tokenizer_config.json), from which the model's is copied.
 Easy to get wrong: these weights draw noise, not pictures; time and compare with them, never judge quality.
 """
 import argparse
@@ -386,6 +388,14 @@ def finish_gemma(model, out):
             json.dump(content, f, indent=1)
 
 
+def real_tokenizer(model, out):
+    """From the folder TOKENIZERS, where it is said: in place of the tests'."""
+    kind = {"z": "qwen3", "s": "gemma2", "l": "gemma3"}.get(model[0])
+    if os.environ.get("TOKENIZERS") and kind:
+        shutil.rmtree(os.path.join(out, "tokenizer"), ignore_errors=True)
+        shutil.copytree(os.path.join(os.environ["TOKENIZERS"], kind), os.path.join(out, "tokenizer"))
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("out")
@@ -408,12 +418,14 @@ def main():
             write_part(a, part, cfg, a.seed * 10 + i)
     if a.model.startswith(("sana-video", "ltx2")):
         finish_gemma(a.model, a.out)
+        real_tokenizer(a.model, a.out)
         return
     tiny = os.path.join(GOLDEN, "tiny-zimage" if a.model.startswith("z-image") else "tiny-flux")
     for folder in ("tokenizer", "tokenizer_2"):
         if os.path.isdir(os.path.join(tiny, folder)):
             shutil.copytree(os.path.join(tiny, folder), os.path.join(a.out, folder), dirs_exist_ok=True)
     shutil.copy(os.path.join(tiny, "model_index.json"), a.out)
+    real_tokenizer(a.model, a.out)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import os
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
 from reference import DTYPES, check_dtypes, hooked, replaced, save, seeded
 from refprofile import rounding
@@ -38,12 +39,13 @@ def defaults(model_dir, a):
             "max_sequence_length": 1024, "fps": 24.0, "stg_blocks": "28", **(off if distilled(model_dir) else GUIDANCE)}
 
 
-def load(model_dir, dtype, device):
+def load(model_dir, dtype, device, texts=True):
+    """texts False: without the text encoder, for runs whose contexts are given."""
     from diffusers import LTX2Pipeline
     from transformers import Gemma3ForConditionalGeneration
-    te = Gemma3ForConditionalGeneration.from_pretrained(model_dir, subfolder="text_encoder", dtype=dtype)
+    te = Gemma3ForConditionalGeneration.from_pretrained(model_dir, subfolder="text_encoder", dtype=dtype) if texts else None
     pipe = LTX2Pipeline.from_pretrained(model_dir, text_encoder=te, torch_dtype=dtype)
-    check_dtypes((te, pipe.transformer, pipe.connectors, pipe.vae, pipe.audio_vae, pipe.vocoder), dtype)
+    check_dtypes(((te,) if texts else ()) + (pipe.transformer, pipe.connectors, pipe.vae, pipe.audio_vae, pipe.vocoder), dtype)
     pipe.set_progress_bar_config(disable=True)
     FOLDER[id(pipe)] = model_dir
     return pipe.to(device)
@@ -61,6 +63,23 @@ def enlarged(pipe, latents):
 def image_pipeline(pipe):
     from diffusers import LTX2ConditionPipeline
     return LTX2ConditionPipeline(**{k: v for k, v in pipe.components.items() if v is not None})
+
+
+def given_contexts(folder, device, dtype):
+    """What another run's stages say of its texts, as the connectors hand it on: (video, sound, mask), the negative text first."""
+    def stage(name):
+        path = os.path.join(folder, name + ".safetensors")
+        return load_file(path)[name].to(device, dtype) if os.path.exists(path) else None
+    both = [[t for t in (stage(pre + name) for pre in ("negative_", "")) if t is not None]
+            for name in ("prompt_embeds", "audio_prompt_embeds")]
+    video, sound = (torch.cat(b) for b in both)
+    return video, sound, torch.ones(video.shape[:2], dtype=torch.int64, device=device)
+
+
+def no_texts(*args, do_classifier_free_guidance=True, device=None, **kwargs):
+    """As encode_prompt; nobody looks at what it says but for the first dimension and the dtype."""
+    nothing = [torch.zeros(1, 1, 1, dtype=torch.bfloat16, device=device), torch.ones(1, 1, dtype=torch.int64, device=device)]
+    return (*nothing, *(nothing if do_classifier_free_guidance else (None, None)))
 
 
 @contextlib.contextmanager
@@ -116,6 +135,8 @@ def run(pipe, a, noise=None, texts=None):
 
     def text_tap(*args, **kwargs):
         r = texts or connectors(*args, **kwargs)
+        if len(r[0]) == 2 and not two:
+            r = tuple(t[1:] for t in r)
         for i, pre in enumerate(["negative_", ""] if two else [""]):
             out.setdefault(pre + "prompt_embeds", r[0][i:i + 1])          # a second round's are the first one's
             out.setdefault(pre + "audio_prompt_embeds", r[1][i:i + 1])
@@ -134,8 +155,11 @@ def run(pipe, a, noise=None, texts=None):
         return r
     sigmas = DISTILLED_SIGMA_VALUES if not pipe.scheduler.config.use_dynamic_shifting and a.steps == 8 else None
     more = {"conditions": conditions(a)} if a.image else {}
-    hooks = [pipe.text_encoder.register_forward_pre_hook(ids_tap, with_kwargs=True)]
-    with hooked(hooks), replaced(pipe.connectors, forward=text_tap), replaced(module, randn_tensor=draw_tap), \
+    silent = {}
+    if a.contexts:
+        texts, silent = given_contexts(a.contexts, pipe.device, pipe.transformer.dtype), {"encode_prompt": no_texts}
+    hooks = [] if a.contexts else [pipe.text_encoder.register_forward_pre_hook(ids_tap, with_kwargs=True)]
+    with hooked(hooks), replaced(pipe, **silent), replaced(pipe.connectors, forward=text_tap), replaced(module, randn_tensor=draw_tap), \
             replaced(pipe.vocoder, forward=sound_tap), stepping(pipe, out) as seen:
         def call(**kwargs):
             return pipe(prompt=a.prompt, negative_prompt=a.negative_prompt or "", num_frames=a.frames, frame_rate=float(a.fps),
@@ -180,7 +204,7 @@ RUNS = {  # of scripts/make_tiny_ltx2.py's folder
 
 class Settings:
     """As dump_reference.py's arguments."""
-    prompt, negative_prompt, image, image_crf, upscale = "A cat runs", "bad", None, None, None
+    prompt, negative_prompt, image, image_crf, upscale, contexts = "A cat runs", "bad", None, None, None, None
     width, height, frames, fps, steps, max_sequence_length, stg_blocks = 96, 64, 9, 24.0, 3, 16, "1"
 
     def __init__(self, **more):

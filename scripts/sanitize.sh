@@ -7,7 +7,7 @@
 # A process a tool, op and part of its cases, JOBS at once (the number of cores), the ops of many cases first and in PARTS (4)
 # parts. A finding is ours when the kernel at fault is called k_*; those fail (exit 1). Findings in the kernels of libraries,
 # and refused CUDA calls, are listed with their number. BIN: folder with tests/checkop (build/portable, else build/release).
-# OP: one op only. LIMIT: seconds a process (300). OURS=1 leaves other kernels uninstrumented, which is quicker.
+# OP: one op only. LIMIT: seconds a process (300); TOTAL: seconds of all: what has not begun by then does not, is named and fails. OURS=1 leaves other kernels uninstrumented, which is quicker.
 # COMPUTE_SANITIZER: the program, if not on the path. CUDA libraries are PyTorch's own copies where it is installed.
 # Easy to get wrong: an arena is one range of mapped memory, so memcheck sees an access beside the arena only; that an
 # op stays within its own tensors is what checkop's guard bands show. A process that did not come to its end has shown nothing:
@@ -71,14 +71,18 @@ fi
 if [ "${1:-}" = --job ]; then # TOOL OP PART PARTS: one process; $program, $bin and $out are the parent's
     tool=$2 name=$out/$2/$3.$4
     start=$(date +%s)
-    timeout "${LIMIT:-300}" "$program" --tool "$tool" --target-processes all --print-limit 2000 --log-file "$name.%p.part" \
+    left=$((${deadline:-start + 100000} - start))
+    [ $left -gt 0 ] || { echo "0 $3 $4/$5 - not begun: ${TOTAL:-} s were over" >"$name.end"; exit 0; }
+    limit=${LIMIT:-300}
+    [ "$limit" -le $left ] || limit=$left
+    timeout "$limit" "$program" --tool "$tool" --target-processes all --print-limit 2000 --log-file "$name.%p.part" \
         ${OURS:+--kernel-regex kns=k_} "$bin/tests/checkop" --small --backend cuda --op "$3" --shard "$4/$5" >"$name.checkop" 2>&1
     rc=$?
     cat "$name".*.part >"$name.tool" 2>/dev/null
     rm -f "$name".*.part
     word=ended
     grep -q 'SUMMARY: ' "$name.tool" || word="did not finish"
-    [ $rc -ne 124 ] || word="stopped after ${LIMIT:-300} s"
+    [ $rc -ne 124 ] || word="stopped after $limit s"
     echo "$(($(date +%s) - start)) $3 $4/$5 $rc $word" >"$name.end"
     exit 0
 fi
@@ -115,7 +119,8 @@ failed=0
     echo "# $(date -u +%F) $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sed -n 1p)"
     echo "# $("$program" --version 2>&1 | grep -i version | sed -n 1p); commit ${COMMIT:-$(git describe --always 2>/dev/null || echo unknown)}"
 } >"$out/sanitize.txt"
-export program bin out
+deadline=$(($(date +%s) + ${TOTAL:-100000}))
+export program bin out deadline
 for tool in "$@"; do
     rm -rf "${out:?}/$tool"
     mkdir -p "$out/$tool"

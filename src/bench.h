@@ -3,7 +3,8 @@
  *   step    one denoising step as the loop runs it: the transformer, the check for NaN, the scheduler
  *   decode  from the last latents to the picture's bytes on the host
  *   load    the transformer's weights from their files (page cache) to the device
- *   picture from a new prompt to the bytes of the PNG or MP4 on the host, all steps; by the host's clock
+ *   picture from a new prompt to the bytes of the PNG or MP4 on the host, all steps; by the host's clock. Without libav's
+ *           encoder a clip's time ends with its frames and sound on the host: "end" says which
  *   text    the text encoders alone, on a new prompt, until the embeddings are on the host; by the host's clock
  * --tune: instead of timing, tries other algorithms for the products of one picture (kernels/tune_cuda.h).
  * Not a judge: scripts/bench.sh sets the numbers beside the reference's.
@@ -29,6 +30,7 @@ typedef struct BenchOptions {
     bool no_graphs;       /* as PipelineOptions */
     int width, height, frames;   /* 0: the model's */
     int steps;                   /* of picture; 0: the model's */
+    int upscale;                 /* as Job */
     const double *guide;         /* [GUIDE_KINDS], as Job; below 0, or NULL: the model's */
     int runs, warmup;
     bool serve;

@@ -236,6 +236,7 @@ static Status bench(const Cli *cli, Error *e) {
                             .height = cli->height,
                             .frames = cli->frames,
                             .steps = cli->steps,
+                            .upscale = cli->upscale,
                             .guide = cli->guide,
                             .runs = cli->runs,
                             .warmup = cli->warmup < 0 ? 2 : cli->warmup,

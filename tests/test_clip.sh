@@ -298,6 +298,13 @@ if [ "$why" = "no C compiler" ] && cc -std=c11 -D_GNU_SOURCE -O1 -shared -fPIC -
     grep -q 'has no encoder libx264$' .err
     is $? "no encoder: its name: $(cat .err)"
     is_left "no encoder: found before the work" ""
+    picture() { "$CLIPS" bench picture -m shapes --device cpu --runs 1 --warmup 1; }
+    works "a clip timed" picture
+    grep -q '"end":"mp4"' .out && [ ! -s .err ]
+    is $? "to its file: $(cat .out .err)"
+    LD_PRELOAD="$library" FAIL_SYMBOL=avcodec_find_encoder_by_name FAIL_AT=0 FAIL_CODE=0 picture >.out 2>.err
+    [ $? -eq 0 ] && grep -q '"end":"frames"' .out && [ "$(grep -c '^note: the time ends with the frames: .*libx264' .err)" -eq 1 ]
+    is $? "a clip timed without an encoder: $(cat .out .err)"
     rm -f failav.so
 else
     echo "skipped: libav, encoders: $why"

@@ -143,5 +143,9 @@ LIMIT=1 SLOW=add sanitize synccheck
 [ $? -eq 1 ]
 is $? "a process that is stopped fails"
 has '^synccheck: [0-9]* add 0/1 124 stopped after 1 s$' "and is named"
+TOTAL=0 sanitize synccheck
+[ $? -eq 1 ]
+is $? "no time for any process"
+has '^synccheck: 0 add 0/1 - not begun: 0 s were over$' "and they are named"
 
 finish
