@@ -115,13 +115,14 @@ static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const After
            *size = check_alloc(c, (size_t)(n * g->cout) * 8);
     int64_t *pixel = check_alloc(c, (size_t)n * sizeof *pixel);
     for (int64_t i = 0; i < w->n; i++) weight[i] = (float)check_round((double)w->v[i], round);
-    if (c->keeps) weight = phase_weights(c, g, weight, round);
+    bool phases = c->keeps && g->doubled;
+    if (phases) weight = phase_weights(c, g, weight, round);
     for (int64_t p = 0; p < n; p++) {
         pixel[p] = n == all ? p : p == 0 ? all - 1 : p == 1 ? 0 : check_below(c, all);
         int64_t pf = pixel[p] / ow / oh, py = pixel[p] / ow % oh, px = pixel[p] % ow;
         for (int64_t o = 0; o < g->cout; o++) {
             Piece tap[TAPS];
-            int count = c->keeps ? phase_taps(g, weight, pf, py, px, o, tap) : plain_taps(g, weight, pf, py, px, o, tap);
+            int count = phases ? phase_taps(g, weight, pf, py, px, o, tap) : plain_taps(g, weight, pf, py, px, o, tap);
             double sum = 0, magnitude = 0x1p-120;
             float plain = 0;
             for (int k = 0; k < count; k++)

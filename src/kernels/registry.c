@@ -53,8 +53,8 @@ const int FAMILIES_CPU_COUNT = sizeof FAMILIES_CPU / sizeof *FAMILIES_CPU;
 #ifdef HAVE_CUDA
 const Family FAMILIES_CUDA[] = {
     {"linear-gelu-f32", BOUNDED, LINEAR_GELU_F32_CUDA, 2, "linear + GELU, the product kept in f32"},
-    {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CUDA, 4,
-     "VAE decoders: GroupNorm + SiLU in f32, upsampling by phases, folded attention, few channels"},
+    {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CUDA, 3,
+     "VAE decoders: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
     {"wan-norm", BOUNDED, WAN_NORM_CUDA, 1, "Wan's VAE: RMS norm + SiLU in f32"},
     {"ltx-norm", BOUNDED, LTX_NORM_CUDA, 1, "LTX-2's VAE: pixel norm + SiLU in f32"},
     {"linear-attention-bf16", BOUNDED, LINEAR_ATTENTION_FAST_CUDA, 1, "linear attention by products of BF16 numbers"},

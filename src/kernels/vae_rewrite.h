@@ -9,7 +9,6 @@
  *     skip.
  *   self_attention: softmax rows sum to one, so wo goes into v: W = r(wo . wv), B = r(wo . bv + bo), v = linear{x, W, B,
  *     BIAS_FUSED}, q and k as in the contract, y = r(residual + attention{q, k, v}).
- *   conv2d, on CUDA: those of few channels sum in another order (conv_few.h); the others are the reference's.
  * BF16 only: without roundings there is none to leave out. Weights are transformed anew in each call (once a decode): it
  * costs microseconds, and scratch is all the memory it takes.
  * This header: what the variants of both devices and the family's guards share. */

@@ -6,8 +6,6 @@
 #include "kernels/vae_rewrite.h"
 
 #include "kernels/attention_cuda.h"
-#include "kernels/chain.h"
-#include "kernels/conv_few.h"
 #include "kernels/conv_pieces.h"
 #include "kernels/cuda_pieces.h"
 #include "kernels/registry.h"
@@ -40,19 +38,6 @@ static bool upsample_accepts(const void *args, char *why, size_t size) {
     return vae_rewrite_upsample_accepts(args, why, size);
 }
 
-/* --- conv2d: those of few channels, the first and the last of a decoder; all others are the table's --- */
-
-static Status conv2d(Exec *x, const void *args) {
-    return conv_few_fits(args) ? conv_few_run(x, args) : chain_run(x, OP_conv2d, args);
-}
-
-static size_t conv2d_scratch(const Exec *x, const void *args) {
-    const Impl *impl = ops_reference(x->ops, OP_conv2d);
-    return impl && impl->scratch ? impl->scratch(x, args) : 0;
-}
-
-static bool conv2d_accepts(const void *args, char *why, size_t size) { return CONV_CUDA[0].accepts(args, why, size); }
-
 /* --- self_attention --- */
 
 /* w = r(wo . wv): rows of wo times rows of wv^T. b = r(bv . wo^T + bo). */
@@ -77,7 +62,6 @@ static Status self_attention(Exec *x, const void *args) {
 const Impl VAE_KL_REWRITE_CUDA[] = {
     {OP_groupnorm_silu, "cuda_f32", groupnorm_cuda_silu_f32, groupnorm_cuda_scratch, vae_rewrite_norm_accepts},
     {OP_upsample_conv, "cuda_phases", upsample_conv, vae_rewrite_upsample_scratch, upsample_accepts},
-    {OP_conv2d, "cuda_few", conv2d, conv2d_scratch, conv2d_accepts},
     {OP_self_attention, "cuda_folded", self_attention, vae_rewrite_attention_scratch, vae_rewrite_attention_accepts},
 };
 
