@@ -37,9 +37,12 @@
 static volatile int interrupted; /* lint: allow-static (a signal handler can reach nothing else) */
 
 static void on_signal(int number) {
+    static const char WORDS[] = "\r\033[Kditto: interrupted, at once\n"; /* over a terminal's progress line */
     (void)number;
     if (interrupted) {
         file_remove_partial();
+        const size_t skip = isatty(2) ? 0 : 4;
+        if (write(2, WORDS + skip, sizeof WORDS - 1 - skip) < 0) _exit(ERR_INTERRUPTED); /* no stream: the same end */
         _exit(ERR_INTERRUPTED);
     }
     interrupted = 1;

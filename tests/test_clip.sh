@@ -105,6 +105,16 @@ kill -TERM $pid # a shell lets what it starts beside itself ignore INT
 wait $pid
 [ $? -eq 130 ] && grep -q '^ditto: interrupted; all steps are done: ditto decode g01' .err
 is $? "interrupted: $(cat .err)"
+CLIP_FAULT=stay "$CLIPS" generate -m shapes -q -p x --seed 5 -o "s%02d.png" >.out 2>.err &
+pid=$!
+for i in $(seq 100); do [ -e s01.latents.safetensors ] && break; sleep 0.1; done
+kill -TERM $pid
+sleep 0.3
+kill -TERM $pid
+wait $pid
+[ $? -eq 130 ] && [ "$(cat .err)" = "ditto: interrupted, at once" ] && [ -e s01.latents.safetensors ] && [ ! -e s01.png ]
+is $? "interrupted twice: $(cat .err)"
+rm -f s01.latents.safetensors
 refused 2 "says its sizes and rate itself" "other sizes" decode g01.latents.safetensors -W 32 -o "h%02d.png"
 refused 2 "latents of a clip, but tiny-flux makes pictures" "another model" \
     "$DITTO" decode g01.latents.safetensors -m "$MODEL" -o h.png -q
@@ -289,6 +299,11 @@ if [ "$why" = "no C compiler" ] && cc -std=c11 -D_GNU_SOURCE -O1 -shared -fPIC -
     fails 6 "x.mp4: libx264: cannot encode: Input/output error" avcodec_receive_packet 10 -5
     fails 6 "x.mp4: libx264: cannot write: Input/output error" av_interleaved_write_frame 3 -5
     fails 6 "x.mp4: libx264: cannot end the file: Input/output error" av_write_trailer 1 -5
+    # an interrupt while the encoder, which has all frames, gives its packets
+    FAIL_SIGNAL=15
+    export FAIL_SIGNAL
+    fails 130 "interrupted" avcodec_receive_packet 11 0
+    unset FAIL_SIGNAL
     fails 6 "x.mp4: libx264: cannot begin the file: Input/output error" avformat_write_header 1 -5
     fails 6 "x.mp4: libx264: cannot begin: Input/output error" avcodec_open2 1 -5
     fails 4 "out of memory" av_frame_get_buffer 1 -12
