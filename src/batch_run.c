@@ -128,7 +128,8 @@ static Status render(Batch *b, BatchItem *item, Error *e) {
     Meta meta = meta_of(b->pipeline, &item->job);
     meta.path = item->of->model, meta.profile = b->profile;
     b->step = item;
-    Status s = output_latents_open(item->path, &meta, batch_run_output(b, item).overwrite, &latents, &why);
+    const OutputOptions o = batch_run_output(b, item);
+    Status s = output_latents_open(item->path, &meta, &o, &latents, &why);
     if (meta.clip) job.keep = &latents.watch;
     if (s == OK) s = generate_make_dump(item->job.dump, &why);
     if (s == OK) s = pipeline_render(b->pipeline, &job, &progress, &media, &why);

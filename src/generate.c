@@ -247,7 +247,7 @@ static Status make(Run *r, int k, const Meta *meta, Media *media, double *made, 
     Job job = *meta->job;
     OutputOptions o = output_options(r);
     OutputLatents latents;
-    TRY(output_latents_open(r->names.path[k], meta, r->cli->overwrite, &latents, e));
+    TRY(output_latents_open(r->names.path[k], meta, &o, &latents, e));
     if (clip) job.keep = &latents.watch;
     Status status = pipeline_render(r->pipeline, &job, &progress, media, e);
     progress_clear(&r->line);
