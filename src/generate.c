@@ -137,9 +137,22 @@ static Status make_names(Run *r, Error *e) {
 }
 
 static Status check_file(const char *option, const char *path, bool overwrite, Error *e) {
-    if (path && file_is_dir(path)) return fail(e, ERR_IO, "%s: %s is a folder", option, path);
-    if (path && !overwrite && file_exists(path))
-        return fail(e, ERR_USAGE, "%s: %s exists; give -y to overwrite", option, path);
+    char *name = (char *)(uintptr_t)path;
+    if (!path) return OK;
+    if (file_is_dir(path)) return fail(e, ERR_IO, "%s: %s is a folder", option, path);
+    if (!overwrite && file_exists(path)) return fail(e, ERR_USAGE, "%s: %s exists; give -y to overwrite", option, path);
+    return names_check(&(Names){.path = &name, .count = 1}, overwrite, e) == OK ? OK : because(e, "%s", option);
+}
+
+/* What would end as one file: the later one is refused, or replaces the first, when all the work is done. */
+static Status check_apart(const Cli *cli, const Names *names, Error *e) {
+    if (cli->report && cli->trace && !strcmp(cli->report, cli->trace))
+        return fail(e, ERR_USAGE, "--report and --trace are both %s", cli->report);
+    for (int k = 0; k < names->count; k++) {
+        bool report = cli->report && !strcmp(cli->report, names->path[k]);
+        if (report || (cli->trace && !strcmp(cli->trace, names->path[k])))
+            return fail(e, ERR_USAGE, "--output and --%s are both %s", report ? "report" : "trace", names->path[k]);
+    }
     return OK;
 }
 
@@ -350,6 +363,7 @@ static Status run(Run *r, Error *e) {
     TRY(pipeline_resolve(r->pipeline, &r->job, e));
     TRY(make_names(r, e));
     TRY(generate_check_report(cli, e));
+    TRY(check_apart(cli, &r->names, e));
     TRY(generate_check_job(&r->job, cli->overwrite, e));
     if (cli->dry_run) {
         TRY(pipeline_describe(r->pipeline, &r->job, r->out, e));

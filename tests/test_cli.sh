@@ -39,6 +39,14 @@ works "--report" ditto -p "a cat" -o a.png --report r.json --count 2 --seed 4
 is $? "two pictures in it"
 refused 2 "--report: r.json exists; give -y" "existing report" ditto -p "a cat" -o b.png --report r.json
 refused 6 "--report: $here is a folder" "a folder as report" ditto -p "a cat" -o b.png --report "$here"
+refused 6 "--report: nowhere: no such folder to write to" "a report's folder that is not there" ditto -p "a cat" -o b.png --report nowhere/r.json
+refused 6 "--report: /proc/r.json: cannot create" "a report's folder that takes no files" ditto -p "a cat" -o b.png --report /proc/r.json
+refused 6 "--trace: nowhere: no such folder to write to" "a trace's folder" ditto -p "a cat" -o b.png --trace nowhere/t.tsv
+refused 2 "--output and --report are both b.png" "a report in the picture's place" ditto -p "a cat" -o b.png --report b.png
+refused 2 "--report and --trace are both r" "a report in the trace's place" ditto -p "a cat" -o b.png --report r --trace r
+printf '{"prompt":"x"}\n' >"$here.jobs"
+refused 6 "--report: nowhere: no such folder to write to" "a batch's report" "$DITTO" batch "$here.jobs" -m "$MODEL" --out b -q --report nowhere/r.json
+rm "$here.jobs"
 refused 2 "not with --dry-run" "--report with --dry-run" ditto -p "a cat" -o b.png --report s.json --dry-run
 
 [ "$(left)" -eq 3 ]
