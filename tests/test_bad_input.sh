@@ -71,10 +71,16 @@ for part in model_index.json scheduler/scheduler_config.json transformer/config.
         ;;
     esac
 done
-fresh
-own "$T"
-printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 23802932552\n' 0 >"bad/$T"
-spoilt 3 "LFS" "Git-LFS pointer"
+for part in model_index.json scheduler/scheduler_config.json transformer/config.json vae/config.json text_encoder/config.json \
+    tokenizer/vocab.json tokenizer/merges.txt tokenizer_2/tokenizer.json "$T"; do
+    fresh
+    own "$part"
+    printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 23802932552\n' 0 >"bad/$part"
+    spoilt 3 "bad/$part: is a Git-LFS pointer, not the file itself: run \`git lfs pull\`" "Git-LFS pointer for $part"
+done
+refused 3 "bad/$T: is a Git-LFS pointer" "Git-LFS pointer for a model in one file" render -m "bad/$T"
+refused 3 "bad/$T: is a Git-LFS pointer" "Git-LFS pointer for a picture" render -m "$MODEL" -i "bad/$T"
+refused 3 "bad/$T: is a Git-LFS pointer" "Git-LFS pointer for jobs" "$DITTO" batch "bad/$T" -m "$MODEL" --out bad -q
 printf '<!DOCTYPE html>\n<html><head><title>Access denied</title></head></html>\n' >"bad/$T"
 spoilt 3 "HTML" "HTML page"
 fresh
