@@ -28,6 +28,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,10 +82,14 @@ static Status compare(const Cli *cli, Error *e) {
 }
 
 static HubEnv hub_environment(void) {
+    const char *home = getenv("HOME");
+    const struct passwd *user = home ? NULL : getpwuid(getuid());
     return (HubEnv){.hub_cache = getenv("HF_HUB_CACHE"),
+                    .old_cache = getenv("HUGGINGFACE_HUB_CACHE"),
                     .hf_home = getenv("HF_HOME"),
                     .xdg_cache = getenv("XDG_CACHE_HOME"),
-                    .home = getenv("HOME")};
+                    .home = user ? user->pw_dir : home,
+                    .variable = getenv};
 }
 
 static Status model_folder(const char *model, char **folder, Error *e) {

@@ -82,6 +82,19 @@ grep -q '^bits  *not proven (cpu)$' .err && grep -q '^  transformer  *attention 
 is $? "--explain goes to standard error"
 clean
 
+# --- the hub's cache ---
+mkdir -p "hf/hub/models--some--one/snapshots/0123" hf/hub/models--some--one/refs hf/hub/models--some--one/snapshots/4567
+ln -s "$MODEL"/* hf/hub/models--some--one/snapshots/0123
+printf 0123 >hf/hub/models--some--one/refs/main
+looked() { env -u HF_HUB_CACHE -u HUGGINGFACE_HUB_CACHE -u HF_HOME HOME="$here" "$@" "$DITTO" -m some/one -p x -W 32 -H 16 --dry-run; }
+works "HF_HOME with ~, refs/main" looked HF_HOME="~/hf"
+grep -q "^model .*($here/hf/hub/models--some--one/snapshots/0123)" .out
+is $? "the snapshot that refs/main names: $(head -n 1 .out)"
+works "HUGGINGFACE_HUB_CACHE" looked HUGGINGFACE_HUB_CACHE="$here/hf/hub" HF_HOME=/nowhere
+works "HF_HUB_CACHE before it" looked HF_HUB_CACHE='$HOME/hf/hub' HUGGINGFACE_HUB_CACHE=/nowhere
+refused 3 "not in the hub cache (/nowhere/hub)" "the cache is named" looked HF_HOME=/nowhere
+clean
+
 # --- one picture: path on standard output, words on standard error ---
 works "a picture" ditto -p "a cat" -o a.png --seed 7
 [ "$(cat .out)" = a.png ] && [ ! -s .err ] && [ "$(left)" -eq 1 ]
