@@ -181,14 +181,16 @@ static Status read_image(MetaRecord *r, const char *image, Error *e) {
         TRY(json_string(r->json, "image_sha256", &r->image_sha256, r->path, e));
         return read_real(r, "strength", &r->job.strength, &r->job.strength_given, e);
     }
+    TRY(json_string(r->json, "image_sha256", &r->image_sha256, r->path, e));
     if (!image) {
-        char *word = quoted(name);
-        Status status = fail(e, ERR_USAGE, "%s: began from the picture %s: give it with -i", r->path, word ? word : "?");
+        char *word = quoted(name), *sum = r->image_sha256 ? quoted(r->image_sha256) : NULL;
+        Status status = fail(e, ERR_USAGE, "%s: began from the picture %s%s%s%s: give it with -i", r->path, word ? word : "?",
+                             sum ? " (SHA-256 " : "", sum ? sum : "", sum ? ")" : "");
         cJSON_free(word);
+        cJSON_free(sum);
         return status;
     }
     r->job.image = image;
-    TRY(json_string(r->json, "image_sha256", &r->image_sha256, r->path, e));
     if (!r->image_sha256) return fail(e, ERR_USAGE, "%s: does not say which picture it began from", r->path);
     return read_real(r, "strength", &r->job.strength, &r->job.strength_given, e);
 }

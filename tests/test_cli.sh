@@ -281,7 +281,8 @@ is $? "stages carry the step's own number"
 works "inspect" "$DITTO" inspect a.png --json
 grep -q '"image[^:]*:[^a-z]*photo.jpg.*image_sha256.*strength.*:0.5.*steps_run.*:2' .out
 is $? "the picture says what it began from, without its folder"
-refused 2 'began from the picture "photo.jpg": give it with -i' "verify" "$DITTO" verify a.png -m "$MODEL"
+sum=$(sha256sum "$GOLDEN/photo.jpg" | cut -d ' ' -f 1)
+refused 2 "began from the picture \"photo.jpg\" (SHA-256 \"$sum\"): give it with -i" "verify" "$DITTO" verify a.png -m "$MODEL"
 works "--image" ditto -p "a cat" -o b.png --seed 3 --image "$PHOTO" --strength=0.5 --steps 3
 works "the same picture" "$DITTO" compare a.png b.png
 works "--dry-run" ditto -p "a cat" -o c.png -i "$PHOTO" --steps 3 --dry-run
