@@ -275,6 +275,16 @@ static Status make(Run *r, int k, const Meta *meta, Media *media, double *made, 
     return status;
 }
 
+/* What the file of this job will say of itself, but for its encoding. line: profile_text's. */
+static Status describe(const Run *r, const Job *job, char *line, Meta *meta, Error *e) {
+    Profile profile;
+    TRY(pipeline_profile(r->pipeline, &profile, e));
+    profile_text(&profile, line);
+    *meta = meta_of(r->pipeline, job);
+    meta->path = r->cli->model, meta->profile = line;
+    return OK;
+}
+
 static Status one_picture(Run *r, int k, Error *e) {
     Job job = r->job;
     job.seed += (uint64_t)k;
@@ -285,12 +295,9 @@ static Status one_picture(Run *r, int k, Error *e) {
     r->picture = k + 1;
     Media media = {0};
     double start = clock_now(), made = start;
-    Profile profile;
-    char profile_line[PROFILE_TEXT] = "";
-    TRY(pipeline_profile(r->pipeline, &profile, e));
-    profile_text(&profile, profile_line);
-    Meta meta = meta_of(r->pipeline, &job);
-    meta.path = r->cli->model, meta.profile = profile_line;
+    char profile_line[PROFILE_TEXT];
+    Meta meta;
+    TRY(describe(r, &job, profile_line, &meta, e));
     Status status = make(r, k, &meta, &media, &made, e);
     r->done[k] = (ReportPicture){.path = r->names.path[k],
                                  .seed = job.seed,
@@ -343,7 +350,12 @@ static void say_what(const Run *r) {
 }
 
 static Status write_report(const Run *r, Error *e) {
-    Report report = {.job = &r->job,
+    const OutputOptions o = output_options(r);
+    char profile_line[PROFILE_TEXT];
+    Meta meta;
+    TRY(describe(r, &r->job, profile_line, &meta, e));
+    output_describe(r->names.kind, &o, &meta);
+    Report report = {.meta = &meta,
                      .open = r->opened - r->start,
                      .all = clock_now() - r->start,
                      .picture = r->done,
