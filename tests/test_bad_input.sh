@@ -199,6 +199,21 @@ own tokenizer/tokenizer_config.json
 sed -i 's/"model_max_length": *[0-9]*/"model_max_length": 9/' bad/tokenizer/tokenizer_config.json
 render -p "one two three four five six seven eight nine ten" --dry-run | grep -q "encoder 1: 9 of 9"
 is $? "the CLIP tokenizer's own limit holds"
+D=tokenizer/tokenizer_config.json
+fresh
+own $D
+sed -i 's/"added_tokens_decoder": *{/"added_tokens_decoder": [1], "other": {/' bad/$D
+spoilt 3 "$D: added_tokens_decoder: expected an object" "a list of added tokens"
+fresh
+own $D
+sed -i 's/"added_tokens_decoder": *{/"added_tokens_decoder": {"7": 0,/' bad/$D
+spoilt 3 "$D: added_tokens_decoder: 7: expected an object with content" "an added token that is a number"
+fresh
+own $D
+sed -i 's/"content": "[^"]*"/"content": 0/' bad/$D
+spoilt 3 "expected an object with content" "an added token without text"
+fresh
+
 # no address space for a plan that reserves what it does not need
 cramped() { (ulimit -v 3000000 && render -o cramped.png); }
 works "an address space limit" cramped
