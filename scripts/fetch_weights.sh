@@ -27,8 +27,9 @@ model=$1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 
-cache=${HF_HUB_CACHE:-${HF_HOME:+$HF_HOME/hub}}
+cache=${HF_HUB_CACHE:-${HUGGINGFACE_HUB_CACHE:-${HF_HOME:+$HF_HOME/hub}}}
 cache=${cache:-${XDG_CACHE_HOME:-$HOME/.cache}/huggingface/hub}
+case $cache in "~" | "~/"*) cache=$HOME${cache#"~"} ;; esac
 
 # Sets $dir to the model's folder, empty when there is none.
 locate() {

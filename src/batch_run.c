@@ -119,16 +119,23 @@ static Status hand_on(Batch *b, BatchItem *item, const Meta *meta, Media *media,
     return OK;
 }
 
+/* But for its encoding. */
+static Meta describe(const Batch *b, const BatchItem *item) {
+    Meta meta = meta_of(b->pipeline, &item->job);
+    meta.path = item->of->model, meta.profile = b->profile;
+    return meta;
+}
+
 static Status render(Batch *b, BatchItem *item, Error *e) {
     Progress progress = {on_step, b};
     Media media = {0};
     Error why = {0};
     Job job = item->job;
     OutputLatents latents;
-    Meta meta = meta_of(b->pipeline, &item->job);
-    meta.path = item->of->model, meta.profile = b->profile;
+    Meta meta = describe(b, item);
     b->step = item;
-    Status s = output_latents_open(item->path, &meta, batch_run_output(b, item).overwrite, &latents, &why);
+    const OutputOptions o = batch_run_output(b, item);
+    Status s = output_latents_open(item->path, &meta, &o, &latents, &why);
     if (meta.clip) job.keep = &latents.watch;
     if (s == OK) s = generate_make_dump(item->job.dump, &why);
     if (s == OK) s = pipeline_render(b->pipeline, &job, &progress, &media, &why);
@@ -240,7 +247,13 @@ static Status report(Batch *b, Error *e) {
         list[count++] = (ReportPicture){item->path,    item->job.seed, item->plan, item->text,
                                         item->denoise, item->decode,   item->write};
     }
-    Report r = {.job = first ? &first->job : NULL,
+    Meta meta = {0};
+    if (first) {
+        const OutputOptions o = batch_run_output(b, first);
+        meta = describe(b, first);
+        output_describe(first->kind, &o, &meta);
+    }
+    Report r = {.meta = &meta,
                 .open = b->clock.opened,
                 .all = clock_now() - b->clock.start,
                 .picture = list,

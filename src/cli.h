@@ -70,7 +70,7 @@ typedef struct Cli {
     size_t vram;                                   /* bytes; 0: what is free */
     Quality quality;
     const char *families;                          /* NULL: all that the quality has */
-    bool bin, dry_run, no_metadata, overwrite, json, explain, sync, no_graphs, taps;
+    bool bin, dry_run, no_metadata, keep_latents, overwrite, json, explain, sync, no_graphs, taps;
     bool profile, tuned;           /* generate, bench */
     char *tuned_file;              /* of --tuned and --tune: not parsed, main.c finds it; malloc'd */
     bool no_verdicts;

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct Decode {
     const Cli *cli;
@@ -123,21 +124,38 @@ static Status make(Decode *d, const OutputOptions *o, Error *e) {
     progress_clear(&d->line);
     if (s == OK && *d->interrupted) s = fail(e, ERR_INTERRUPTED, "interrupted");
     if (s == OK) s = output_write(&d->names, 0, &meta, &media, o, e);
+    if (s == OK && d->record.to_come && !d->cli->keep_latents) unlink(d->cli->args[0]);
     output_describe(d->names.kind, o, &meta);
     if (s == OK) s = result(d, &meta, &media, e);
     media_free(&media);
     return s;
 }
 
+/* Where the file goes: as told, else where the job that failed wanted it, which is beside its latents. malloc'd; NULL: nobody
+ * says. */
+static Status wanted_output(const Decode *d, char **out, Error *e) {
+    const char *latents = d->cli->args[0], *slash = strrchr(latents, '/'), *name = d->record.to_name;
+    int folder = slash && !d->cli->output ? (int)(slash - latents) + 1 : 0;
+    if (d->cli->output) name = d->cli->output;
+    *out = NULL;
+    if (name && asprintf(out, "%.*s%s", folder, latents, name) < 0) {
+        *out = NULL;
+        return fail(e, ERR_MEMORY, "--output: out of memory");
+    }
+    return OK;
+}
+
 static Status run(Decode *d, Error *e) {
     const Cli *cli = d->cli;
+    const bool told = d->record.to_come && !cli->output; /* another name may be of another kind */
     /* a record that is missing is not made up */
-    OutputOptions o = {.codec = cli->codec,
-                       .crf = cli->crf,
+    OutputOptions o = {.codec = cli->codec || !told ? cli->codec : d->record.to_codec,
+                       .crf = cli->crf >= 0 || cli->codec || !told ? cli->crf : d->record.to_crf,
                        .sound = pipeline_sound(d->pipeline),
-                       .no_metadata = cli->no_metadata || !d->recorded,
+                       .no_metadata = cli->no_metadata || !d->recorded || d->record.to_no_metadata,
                        .overwrite = cli->overwrite,
                        .interrupted = d->interrupted};
+    char *output;
     bool clips = pipeline_makes_clips(d->pipeline);
     TRY(resolve(d, e));
     NamesWanted wanted = {.title = pipeline_title(d->pipeline),
@@ -145,8 +163,11 @@ static Status run(Decode *d, Error *e) {
                           .count = 1,
                           .of = clips ? NAMES_OF_CLIPS : NAMES_OF_PICTURES,
                           .frames = d->job.frames,
-                          .suffix = clips && cli->codec == MP4_FFV1 ? ".mkv" : NULL};
-    TRY(names_make(cli->output, &wanted, &d->names, e));
+                          .suffix = clips && o.codec == MP4_FFV1 ? ".mkv" : NULL};
+    TRY(wanted_output(d, &output, e));
+    Status named = names_make(output, &wanted, &d->names, e);
+    free(output);
+    TRY(named);
     TRY(names_check(&d->names, o.overwrite, e));
     TRY(output_check(d->names.path[0], d->names.kind, clips, wanted.title, &d->job, &o, e));
     if (cli->verbosity >= 0)

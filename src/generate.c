@@ -137,9 +137,22 @@ static Status make_names(Run *r, Error *e) {
 }
 
 static Status check_file(const char *option, const char *path, bool overwrite, Error *e) {
-    if (path && file_is_dir(path)) return fail(e, ERR_IO, "%s: %s is a folder", option, path);
-    if (path && !overwrite && file_exists(path))
-        return fail(e, ERR_USAGE, "%s: %s exists; give -y to overwrite", option, path);
+    char *name = (char *)(uintptr_t)path;
+    if (!path) return OK;
+    if (file_is_dir(path)) return fail(e, ERR_IO, "%s: %s is a folder", option, path);
+    if (!overwrite && file_exists(path)) return fail(e, ERR_USAGE, "%s: %s exists; give -y to overwrite", option, path);
+    return names_check(&(Names){.path = &name, .count = 1}, overwrite, e) == OK ? OK : because(e, "%s", option);
+}
+
+/* What would end as one file: the later one is refused, or replaces the first, when all the work is done. */
+static Status check_apart(const Cli *cli, const Names *names, Error *e) {
+    if (cli->report && cli->trace && !strcmp(cli->report, cli->trace))
+        return fail(e, ERR_USAGE, "--report and --trace are both %s", cli->report);
+    for (int k = 0; k < names->count; k++) {
+        bool report = cli->report && !strcmp(cli->report, names->path[k]);
+        if (report || (cli->trace && !strcmp(cli->trace, names->path[k])))
+            return fail(e, ERR_USAGE, "--output and --%s are both %s", report ? "report" : "trace", names->path[k]);
+    }
     return OK;
 }
 
@@ -247,7 +260,7 @@ static Status make(Run *r, int k, const Meta *meta, Media *media, double *made, 
     Job job = *meta->job;
     OutputOptions o = output_options(r);
     OutputLatents latents;
-    TRY(output_latents_open(r->names.path[k], meta, r->cli->overwrite, &latents, e));
+    TRY(output_latents_open(r->names.path[k], meta, &o, &latents, e));
     if (clip) job.keep = &latents.watch;
     Status status = pipeline_render(r->pipeline, &job, &progress, media, e);
     progress_clear(&r->line);
@@ -262,6 +275,16 @@ static Status make(Run *r, int k, const Meta *meta, Media *media, double *made, 
     return status;
 }
 
+/* What the file of this job will say of itself, but for its encoding. line: profile_text's. */
+static Status describe(const Run *r, const Job *job, char *line, Meta *meta, Error *e) {
+    Profile profile;
+    TRY(pipeline_profile(r->pipeline, &profile, e));
+    profile_text(&profile, line);
+    *meta = meta_of(r->pipeline, job);
+    meta->path = r->cli->model, meta->profile = line;
+    return OK;
+}
+
 static Status one_picture(Run *r, int k, Error *e) {
     Job job = r->job;
     job.seed += (uint64_t)k;
@@ -272,12 +295,9 @@ static Status one_picture(Run *r, int k, Error *e) {
     r->picture = k + 1;
     Media media = {0};
     double start = clock_now(), made = start;
-    Profile profile;
-    char profile_line[PROFILE_TEXT] = "";
-    TRY(pipeline_profile(r->pipeline, &profile, e));
-    profile_text(&profile, profile_line);
-    Meta meta = meta_of(r->pipeline, &job);
-    meta.path = r->cli->model, meta.profile = profile_line;
+    char profile_line[PROFILE_TEXT];
+    Meta meta;
+    TRY(describe(r, &job, profile_line, &meta, e));
     Status status = make(r, k, &meta, &media, &made, e);
     r->done[k] = (ReportPicture){.path = r->names.path[k],
                                  .seed = job.seed,
@@ -330,7 +350,12 @@ static void say_what(const Run *r) {
 }
 
 static Status write_report(const Run *r, Error *e) {
-    Report report = {.job = &r->job,
+    const OutputOptions o = output_options(r);
+    char profile_line[PROFILE_TEXT];
+    Meta meta;
+    TRY(describe(r, &r->job, profile_line, &meta, e));
+    output_describe(r->names.kind, &o, &meta);
+    Report report = {.meta = &meta,
                      .open = r->opened - r->start,
                      .all = clock_now() - r->start,
                      .picture = r->done,
@@ -350,6 +375,7 @@ static Status run(Run *r, Error *e) {
     TRY(pipeline_resolve(r->pipeline, &r->job, e));
     TRY(make_names(r, e));
     TRY(generate_check_report(cli, e));
+    TRY(check_apart(cli, &r->names, e));
     TRY(generate_check_job(&r->job, cli->overwrite, e));
     if (cli->dry_run) {
         TRY(pipeline_describe(r->pipeline, &r->job, r->out, e));

@@ -10,16 +10,76 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 static Status no_memory(const char *what, Error *e) { return fail(e, ERR_MEMORY, "%s: out of memory", what); }
 
+/* "~" or "~USER" in front replaced, as Python's expanduser does it. Takes path. */
+static char *expand_user(const HubEnv *env, char *path) {
+    if (!path || *path != '~') return path;
+    size_t size = strcspn(path, "/");
+    char *name = strndup(path + 1, size - 1), *out = NULL;
+    const struct passwd *user = name && *name ? getpwnam(name) : NULL;
+    const char *home = !name ? NULL : *name ? (user ? user->pw_dir : NULL) : env->home;
+    free(name);
+    if (!home || !*home) return path;
+    size_t end = strlen(home);
+    while (end > 1 && home[end - 1] == '/') end--;
+    if (asprintf(&out, "%.*s%s", (int)end, home, path + size) < 0) out = NULL;
+    free(path);
+    return out;
+}
+
+/* The length of "$NAME" or "${NAME}" at text; *name and *size are the name's. 0: none stands there. */
+static size_t variable_at(const char *text, const char **name, size_t *size) {
+    bool braces = *text == '$' && text[1] == '{';
+    *name = text + 1 + braces;
+    *size = 0;
+    if (*text != '$') return 0;
+    if (braces) {
+        *size = strcspn(*name, "}");
+        return (*name)[*size] ? *size + 3 : 0;
+    }
+    while (isalnum((unsigned char)(*name)[*size]) || (*name)[*size] == '_') ++*size;
+    return *size ? *size + 1 : 0;
+}
+
+/* Variables replaced by their values, which are not looked through again; unknown ones stay. Takes path. */
+static char *expand_variables(const HubEnv *env, char *path) {
+    for (size_t at = 0; path && env->variable && path[at]; at++) {
+        const char *begin, *value;
+        size_t size, length = variable_at(path + at, &begin, &size);
+        char *name = length ? strndup(begin, size) : NULL, *out = NULL;
+        if (!name || !(value = env->variable(name))) {
+            free(name);
+            continue;
+        }
+        if (asprintf(&out, "%.*s%s%s", (int)at, path, value, path + at + length) < 0) out = NULL;
+        at += strlen(value) - 1; /* may wrap: the loop's increment brings it back */
+        free(name);
+        free(path);
+        path = out;
+    }
+    return path;
+}
+
+static char *expanded(const HubEnv *env, char *path) { return expand_variables(env, expand_user(env, path)); }
+
+static bool said(const char *value) { return value && *value; }
+
 char *hub_cache_folder(const HubEnv *env) {
-    if (env->hub_cache && *env->hub_cache) return strdup(env->hub_cache);
-    if (env->hf_home && *env->hf_home) return file_join(env->hf_home, "hub");
-    if (env->xdg_cache && *env->xdg_cache) return file_join(env->xdg_cache, "huggingface/hub");
-    return env->home && *env->home ? file_join(env->home, ".cache/huggingface/hub") : NULL;
+    if (said(env->hub_cache)) return expanded(env, strdup(env->hub_cache));
+    if (said(env->old_cache)) return expanded(env, strdup(env->old_cache));
+    char *home = said(env->hf_home)     ? strdup(env->hf_home)
+                 : said(env->xdg_cache) ? file_join(env->xdg_cache, "huggingface")
+                 : said(env->home)      ? file_join(env->home, ".cache/huggingface")
+                                        : NULL;
+    home = expanded(env, home);
+    char *cache = home ? file_join(home, "hub") : NULL;
+    free(home);
+    return expanded(env, cache); /* they do it twice */
 }
 
 /* "OWNER/NAME": two parts of the characters the hub allows, neither beginning with a dot. */

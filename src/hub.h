@@ -15,11 +15,14 @@ typedef struct HubEnv {
     const char *hub_cache; /* HF_HUB_CACHE */
     const char *hf_home;   /* HF_HOME */
     const char *xdg_cache; /* XDG_CACHE_HOME */
-    const char *home;      /* HOME */
+    const char *home;      /* HOME, or the user's folder where that is not set */
+    const char *old_cache; /* HUGGINGFACE_HUB_CACHE */
+    char *(*variable)(const char *name); /* getenv, for variables inside those values; NULL: they stay as they are */
 } HubEnv;
 
-/* Where the cache lies: hub_cache, else hf_home/hub, else xdg_cache/huggingface/hub, else home/.cache/huggingface/hub.
- * malloc'd; NULL when nothing says or out of memory. */
+/* Where the cache lies, as huggingface_hub's constants.py has it: hub_cache, else old_cache, else hf_home/hub, else
+ * xdg_cache/huggingface/hub, else home/.cache/huggingface/hub, with "~", "~USER", "$NAME" and "${NAME}" in them replaced (an
+ * empty value counts as none). malloc'd; NULL when nothing says or out of memory. */
 char *hub_cache_folder(const HubEnv *env);
 
 /* The path that `model` names: an existing path as it is, or a snapshot. malloc'd. ERR_MODEL says where it looked and how

@@ -28,6 +28,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,9 +38,12 @@
 static volatile int interrupted; /* lint: allow-static (a signal handler can reach nothing else) */
 
 static void on_signal(int number) {
+    static const char WORDS[] = "\r\033[Kditto: interrupted, at once\n"; /* over a terminal's progress line */
     (void)number;
     if (interrupted) {
         file_remove_partial();
+        const size_t skip = isatty(2) ? 0 : 4;
+        if (write(2, WORDS + skip, sizeof WORDS - 1 - skip) < 0) _exit(ERR_INTERRUPTED); /* no stream: the same end */
         _exit(ERR_INTERRUPTED);
     }
     interrupted = 1;
@@ -78,10 +82,14 @@ static Status compare(const Cli *cli, Error *e) {
 }
 
 static HubEnv hub_environment(void) {
+    const char *home = getenv("HOME");
+    const struct passwd *user = home ? NULL : getpwuid(getuid());
     return (HubEnv){.hub_cache = getenv("HF_HUB_CACHE"),
+                    .old_cache = getenv("HUGGINGFACE_HUB_CACHE"),
                     .hf_home = getenv("HF_HOME"),
                     .xdg_cache = getenv("XDG_CACHE_HOME"),
-                    .home = getenv("HOME")};
+                    .home = user ? user->pw_dir : home,
+                    .variable = getenv};
 }
 
 static Status model_folder(const char *model, char **folder, Error *e) {

@@ -90,7 +90,8 @@ static void put_exit_codes(FILE *out) {
 
 static const char *const ENVIRONMENT[][2] = {
     {"HF_HUB_CACHE",
-     "where OWNER/NAME is looked up; else HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub."},
+     "where OWNER/NAME is looked up; else HUGGINGFACE_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, "
+     "~/.cache/huggingface/hub. As huggingface_hub reads them: with ~ and $NAME replaced."},
     {"OMP_WAIT_POLICY", "whether threads of the CPU table spin while they wait; \"passive\" unless it is set."},
 };
 

@@ -137,6 +137,16 @@ static bool add_clip(cJSON *o, const Meta *m) {
            (!m->sound || add_text(o, "sound", m->sound));
 }
 
+static bool add_output(cJSON *o, const Meta *m) {
+    if (!m->output) return true;
+    const MetaOutput *to = m->output;
+    cJSON *file = cJSON_AddObjectToObject(o, "output");
+    return file && (!to->name || cJSON_AddStringToObject(file, "name", to->name)) &&
+           (!to->codec || cJSON_AddStringToObject(file, "codec", to->codec)) &&
+           (to->crf < 0 || cJSON_AddNumberToObject(file, "crf", to->crf)) &&
+           (!to->no_metadata || cJSON_AddFalseToObject(file, "metadata"));
+}
+
 /* Models without the input resolve to 0, not given. */
 bool meta_has_guidance(const Job *job) { return job->guidance_given || job->guidance > 0; }
 
@@ -162,7 +172,7 @@ char *meta_json(const Meta *m, const char *path, const Media *media) {
     ok = ok && add_text(o, "device", m->device) && add_text(o, "dtype", m->dtype == F32 ? "f32" : "bf16") &&
          (!m->vae_dtype || add_text(o, "vae_dtype", m->vae_dtype == F32 ? "f32" : "bf16")) &&
          add_origin(o, m) && add_injected(o, j) && add_text(o, "quality", j->quality == QUALITY_HIGH ? "high" : "lossless");
-    ok = ok && (!media || add_families(o, media, path != NULL));
+    ok = ok && add_output(o, m) && (!media || add_families(o, media, path != NULL));
     ok = ok && (!path || !media || (add_lines(o, media) && add_dispatch(o, media) && add_seconds(o, media)));
     char *text = ok ? cJSON_PrintUnformatted(o) : NULL;
     cJSON_Delete(o);

@@ -10,6 +10,14 @@
 
 #include "pipeline.h"
 
+/* What latents are on their way to, for `ditto decode`. The folder is not told: they lie in the same. */
+typedef struct MetaOutput {
+    const char *name;  /* last part of its path, a frames' counter still in it; NULL: not told */
+    const char *codec; /* as asked for; NULL: what the name says */
+    int crf;           /* as asked for; -1: the codec's default */
+    bool no_metadata;
+} MetaOutput;
+
 typedef struct Meta {
     const Job *job;    /* resolved; its seed is the picture's own */
     const char *title; /* of the model */
@@ -24,6 +32,7 @@ typedef struct Meta {
     const char *codec;   /* of a video file, with its crf (-1: none); NULL: another file */
     int crf;
     const char *sound;   /* codec of its sound; NULL: silent, or another file */
+    const MetaOutput *output; /* of latents; NULL: of another file */
 } Meta;
 
 /* Of a picture or clip that p makes of this job: all but where it goes, path and profile, which the caller adds. */

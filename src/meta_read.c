@@ -68,7 +68,7 @@ static Status check_keys(const MetaRecord *r, Error *e) {
         "guidance", "cfg_normalization", "cfg_truncation", "cfg_scale", "motion_score", "bin", "stg_blocks",
         "stg_scale", "modality_scale", "guidance_rescale", "audio_cfg_scale", "audio_stg_scale",
         "audio_modality_scale", "audio_guidance_rescale", "upscale", "image_frame", "image_crf", "match",
-        "max_sequence_length", "device", "dtype", "vae_dtype", "profile", "build", "quality", "families"};
+        "max_sequence_length", "device", "dtype", "vae_dtype", "profile", "build", "quality", "families", "output"};
     /* clang-format on */
     for (const Json *j = r->json->child; j; j = j->next) {
         bool known = false;
@@ -148,6 +148,27 @@ static Status read_clip(MetaRecord *r, Error *e) {
     return json_string(r->json, "codec", &r->codec, r->path, e);
 }
 
+/* A name from a file leads into no other folder. */
+static Status read_output(MetaRecord *r, Error *e) {
+    const Json *to = json_get(r->json, "output");
+    const char *codec = NULL;
+    int64_t crf = -1;
+    bool texts = true;
+    r->to_crf = -1;
+    if (!to) return OK;
+    TRY(json_string(to, "name", &r->to_name, r->path, e));
+    TRY(json_string(to, "codec", &codec, r->path, e));
+    TRY(json_int(to, "crf", &crf, r->path, e));
+    TRY(json_bool(to, "metadata", &texts, r->path, e));
+    const char *name = r->to_name;
+    if (name && (!*name || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, "..")))
+        return fail(e, ERR_USAGE, "%s: output: its name is no file's", r->path);
+    if ((codec && !mp4_codec_parse(codec, &r->to_codec)) || crf < -1 || crf > 1000)
+        return fail(e, ERR_USAGE, "%s: output: its codec or crf is not known here", r->path);
+    r->to_come = true, r->to_crf = (int)crf, r->to_no_metadata = !texts;
+    return OK;
+}
+
 /* The picture that it began from is named in the record, but lies with the user. */
 static Status read_image(MetaRecord *r, const char *image, Error *e) {
     const char *name = NULL;
@@ -160,14 +181,16 @@ static Status read_image(MetaRecord *r, const char *image, Error *e) {
         TRY(json_string(r->json, "image_sha256", &r->image_sha256, r->path, e));
         return read_real(r, "strength", &r->job.strength, &r->job.strength_given, e);
     }
+    TRY(json_string(r->json, "image_sha256", &r->image_sha256, r->path, e));
     if (!image) {
-        char *word = quoted(name);
-        Status status = fail(e, ERR_USAGE, "%s: began from the picture %s: give it with -i", r->path, word ? word : "?");
+        char *word = quoted(name), *sum = r->image_sha256 ? quoted(r->image_sha256) : NULL;
+        Status status = fail(e, ERR_USAGE, "%s: began from the picture %s%s%s%s: give it with -i", r->path, word ? word : "?",
+                             sum ? " (SHA-256 " : "", sum ? sum : "", sum ? ")" : "");
         cJSON_free(word);
+        cJSON_free(sum);
         return status;
     }
     r->job.image = image;
-    TRY(json_string(r->json, "image_sha256", &r->image_sha256, r->path, e));
     if (!r->image_sha256) return fail(e, ERR_USAGE, "%s: does not say which picture it began from", r->path);
     return read_real(r, "strength", &r->job.strength, &r->job.strength_given, e);
 }
@@ -194,6 +217,7 @@ Status meta_read_job(MetaRecord *r, const char *image, Error *e) {
     if (json_get(r->json, "motion_score")) TRY(read_int(r, "motion_score", &j->motion_score, e));
     TRY(json_bool(r->json, "bin", &j->bin, r->path, e));
     TRY(read_image(r, image, e));
+    TRY(read_output(r, e));
     TRY(json_string(r->json, "device", &r->device, r->path, e));
     TRY(json_string(r->json, "dtype", &dtype, r->path, e));
     TRY(json_string(r->json, "quality", &quality, r->path, e));

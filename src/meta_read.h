@@ -6,6 +6,7 @@
 #define META_READ_H
 
 #include "core/json.h"
+#include "media/mp4.h"
 #include "media/png.h"
 #include "pipeline.h"
 
@@ -25,6 +26,11 @@ typedef struct MetaRecord {
     const char *sound;  /* codec of its sound; NULL: silent */
     bool finished;      /* read by meta_read_finished() */
     int steps_run;      /* of a job that began from a picture; 0: all */
+    bool to_come;       /* these are latents that a job left, on their way to the file below */
+    const char *to_name; /* in their folder; NULL: not told */
+    Mp4Codec to_codec;  /* MP4_AUTO: not told */
+    int to_crf;         /* -1: not told */
+    bool to_no_metadata;
 } MetaRecord;
 
 /* ERR_IO: no readable file of these kinds; ERR_USAGE: it carries no object of ditto's; ERR_MODEL: broken JSON. Close it in

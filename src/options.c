@@ -157,6 +157,8 @@ static const Option OPTIONS[] = {
      "write a line for every tensor that an operation wrote: shape and a\nhash of its bits (slow)", AT(trace), 0, 0, NULL},
     {"no-metadata", 0, KIND_SWITCH, GEN | DEC, NULL, "leave prompt, seed and parameters out of the file",
      AT(no_metadata), 0, 0, NULL},
+    {"keep-latents", 0, KIND_SWITCH, DEC, NULL, "leave the latents of a failed run where they are, though the file is written",
+     AT(keep_latents), 0, 0, NULL},
     {"overwrite", 'y', KIND_SWITCH, RUN | DEC | CMP | SLF | NOI | ABT, NULL, "replace existing files", AT(overwrite), 0, 0,
      "yes"},
     {"shape", 0, KIND_SHAPE, NOI, "N,N,...", "extents of one draw, as torch.randn takes them", 0, 0, 0, NULL},
@@ -230,7 +232,8 @@ static const CommandInfo COMMANDS[COMMAND_COUNT] = {
                        1, 1},
     [COMMAND_DECODE] = {"decode", "LATENTS.safetensors [-m DIR] [-o NAME] [options]",
                         "finish a job from its latents: decode and write them",
-                        "What the file says of its job is taken from it; one that says nothing (--dump) needs -m and sizes.", 1,
+                        "What the file says of its job is taken from it; one that says nothing (--dump) needs -m and sizes.\n"
+                        "Latents that a failed run left become the file that it was to write, beside them, and are removed then.", 1,
                         1},
     [COMMAND_COMPARE] = {"compare", "REFERENCE OUTPUT [options]",
                          "compare pictures, folders of frames, videos, sound or tensors",

@@ -2,6 +2,7 @@
  * Easy to get wrong: a job's record in its latents must not say how a file was encoded: there is none yet. */
 #include "output.h"
 
+#include "cli.h"
 #include "core/file.h"
 #include "stages.h"
 
@@ -138,7 +139,7 @@ Status output_write(const Names *names, int k, const Meta *meta, const Media *me
 /* --- latents --- */
 
 static Status write_latents(OutputLatents *l, bool finished, DType dtype, const Streams *streams, const void *values, Error *e) {
-    char *json = finished ? meta_json(l->meta, NULL, NULL) : NULL;
+    char *json = finished ? meta_json(&l->meta, NULL, NULL) : NULL;
     Status s = finished && !json ? fail(e, ERR_MEMORY, "%s: out of memory", l->path)
                                  : stages_write_latents(l->path, json, dtype, streams, values, l->overwrite, e);
     free(json);
@@ -154,8 +155,14 @@ static Status see(void *user, DType dtype, const Streams *streams, const void *v
     return OK;
 }
 
-Status output_latents_open(const char *path, const Meta *meta, bool overwrite, OutputLatents *l, Error *e) {
-    *l = (OutputLatents){.path = latents_name(path), .meta = meta, .overwrite = overwrite, .watch = {see, l}};
+Status output_latents_open(const char *path, const Meta *meta, const OutputOptions *o, OutputLatents *l, Error *e) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    *l = (OutputLatents){.path = latents_name(path), .meta = *meta, .overwrite = o->overwrite, .watch = {see, l}};
+    l->output = (MetaOutput){.name = cli_utf8_fault(name) < 0 ? name : NULL, /* JSON holds no other */
+                             .codec = o->codec ? mp4_codec_name(o->codec) : NULL,
+                             .crf = o->crf,
+                             .no_metadata = o->no_metadata};
+    l->meta.output = &l->output;
     return l->path ? OK : fail(e, ERR_MEMORY, "--output: out of memory");
 }
 

@@ -35,16 +35,17 @@ Status output_write(const Names *names, int k, const Meta *meta, const Media *me
 /* --- latents --- */
 
 typedef struct OutputLatents {
-    char *path;       /* NAME.latents.safetensors, malloc'd */
-    const Meta *meta; /* what the file will say of the job */
+    char *path;        /* NAME.latents.safetensors, malloc'd */
+    Meta meta;         /* what the file will say of the job, its output included */
+    MetaOutput output;
     bool overwrite;
     bool written;
     char why[400];    /* not written, and why; "": no fault */
     LatentsWatch watch; /* for Job.keep */
 } OutputLatents;
 
-/* For the file, or the frames, of that name. l stays where it is. ERR_MEMORY. */
-Status output_latents_open(const char *path, const Meta *meta, bool overwrite, OutputLatents *l, Error *e);
+/* For the file, or the frames, of that name. l stays where it is, and so do path and what meta points to. ERR_MEMORY. */
+Status output_latents_open(const char *path, const Meta *meta, const OutputOptions *o, OutputLatents *l, Error *e);
 /* The job failed with e: says in its text where the latents are; media's, of a step that failed with ERR_NAN, are written first.
  * Without e nothing failed. Returns their path when the finished latents lie there, for output_latents_settle(); else NULL. */
 char *output_latents_close(OutputLatents *l, const Media *media, Error *e);

@@ -7,7 +7,6 @@
 #include "gate.h"
 #include "graph.h"
 #include "kernels/tune_cuda.h"
-#include "meta.h"
 #include "model.h"
 #include "optimes.h"
 #include "plan.h"
@@ -287,8 +286,7 @@ Status report_json(const Report *r, const Pipeline *p, char **out, Error *e) {
     TRY(pipeline_profile(p, &profile, e));
     Counts *counts = count_calls(&f, e);
     if (!counts) return ERR_MEMORY;
-    Meta meta = meta_of(p, r->job);
-    char *parameters = meta_json(&meta, NULL, NULL);
+    char *parameters = meta_json(r->meta, NULL, NULL);
     cJSON *o = cJSON_CreateObject();
     add_profile(o, &profile, f.model);
     if (parameters) cJSON_AddRawToObject(o, "parameters", parameters);

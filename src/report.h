@@ -8,7 +8,7 @@
 #ifndef REPORT_H
 #define REPORT_H
 
-#include "pipeline.h"
+#include "meta.h"
 
 #include <stdio.h>
 
@@ -19,7 +19,7 @@ typedef struct ReportPicture {
 } ReportPicture;
 
 typedef struct Report {
-    const Job *job;               /* resolved, with the first seed */
+    const Meta *meta;             /* what the first picture's file says of itself: the parameters here are the same */
     double open, all;             /* seconds from the start: until the pipeline was open, until now */
     const ReportPicture *picture; /* in order */
     int count;

@@ -2,7 +2,7 @@
  * noise, a frame is drawn from the latents with a disc that moves right, so every pixel depends on seed, size and frame.
  * Linked with main.c it is build/.../tests/ditto_clips, which test_clip.sh drives; with test_clip.c it is called directly.
  * CLIP_SOUND gives its clips sound, a tone for each row of a second stream of latents, at that many Hz.
- * CLIP_FAULT makes its decode fail: "error", "nan", "wait" (until interrupted), "exit".
+ * CLIP_FAULT makes its decode fail: "error", "nan", "wait" (until interrupted), "stay" (whatever happens), "exit".
  * Easy to get wrong: its folder needs a model_index.json of a known class that also says "moving_shapes": true, and, as
  * "transformer", any component with weights; they are not read. */
 #include "clip_model.h"
@@ -167,8 +167,9 @@ static Status fault(Exec *x) {
     if (!strcmp(kind, "error")) return fail(x->error, ERR_DEVICE, "the decoder broke");
     if (!strcmp(kind, "nan")) return fail(x->error, ERR_NAN, "vae: 1 of 2 values are NaN or infinite");
     if (!strcmp(kind, "exit")) _exit(9);
+    const bool stay = !strcmp(kind, "stay");
     for (int i = 0; i < 6000; i++) { /* at most a minute */
-        if (*x->interrupted) return fail(x->error, ERR_INTERRUPTED, "interrupted");
+        if (*x->interrupted && !stay) return fail(x->error, ERR_INTERRUPTED, "interrupted");
         usleep(10000);
     }
     return OK;

@@ -2,10 +2,12 @@
  * by test_clip.sh.
  *
  * FAIL_SYMBOL is the function, FAIL_AT counts its calls from 1 (0: every call fails), FAIL_CODE is what it returns instead of
- * being called: 0 means swallowed, or NULL where it returns an address.
+ * being called: 0 means swallowed, or NULL where it returns an address. With FAIL_SIGNAL it is called, after that signal.
  * Easy to get wrong: it stands in for functions of at most four arguments that are addresses or ints, and it takes dlsym's
  * place, so the real one must be asked for by its version. */
 #include <dlfcn.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +23,10 @@ static long number(const char *name, long otherwise) {
 }
 
 static long fake(void *a, void *b, void *c, void *d) {
-    long at = number("FAIL_AT", 0);
-    return !at || ++calls == at ? number("FAIL_CODE", -5) : real(a, b, c, d);
+    long at = number("FAIL_AT", 0), signal = number("FAIL_SIGNAL", 0);
+    bool now = !at || ++calls == at;
+    if (now && signal) raise((int)signal);
+    return now && !signal ? number("FAIL_CODE", -5) : real(a, b, c, d);
 }
 
 void *dlsym(void *library, const char *name) {

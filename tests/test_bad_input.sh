@@ -71,10 +71,16 @@ for part in model_index.json scheduler/scheduler_config.json transformer/config.
         ;;
     esac
 done
-fresh
-own "$T"
-printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 23802932552\n' 0 >"bad/$T"
-spoilt 3 "LFS" "Git-LFS pointer"
+for part in model_index.json scheduler/scheduler_config.json transformer/config.json vae/config.json text_encoder/config.json \
+    tokenizer/vocab.json tokenizer/merges.txt tokenizer_2/tokenizer.json "$T"; do
+    fresh
+    own "$part"
+    printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 23802932552\n' 0 >"bad/$part"
+    spoilt 3 "bad/$part: is a Git-LFS pointer, not the file itself: run \`git lfs pull\`" "Git-LFS pointer for $part"
+done
+refused 3 "bad/$T: is a Git-LFS pointer" "Git-LFS pointer for a model in one file" render -m "bad/$T"
+refused 3 "bad/$T: is a Git-LFS pointer" "Git-LFS pointer for a picture" render -m "$MODEL" -i "bad/$T"
+refused 3 "bad/$T: is a Git-LFS pointer" "Git-LFS pointer for jobs" "$DITTO" batch "bad/$T" -m "$MODEL" --out bad -q
 printf '<!DOCTYPE html>\n<html><head><title>Access denied</title></head></html>\n' >"bad/$T"
 spoilt 3 "HTML" "HTML page"
 fresh
@@ -193,6 +199,21 @@ own tokenizer/tokenizer_config.json
 sed -i 's/"model_max_length": *[0-9]*/"model_max_length": 9/' bad/tokenizer/tokenizer_config.json
 render -p "one two three four five six seven eight nine ten" --dry-run | grep -q "encoder 1: 9 of 9"
 is $? "the CLIP tokenizer's own limit holds"
+D=tokenizer/tokenizer_config.json
+fresh
+own $D
+sed -i 's/"added_tokens_decoder": *{/"added_tokens_decoder": [1], "other": {/' bad/$D
+spoilt 3 "$D: added_tokens_decoder: expected an object" "a list of added tokens"
+fresh
+own $D
+sed -i 's/"added_tokens_decoder": *{/"added_tokens_decoder": {"7": 0,/' bad/$D
+spoilt 3 "$D: added_tokens_decoder: 7: expected an object with content" "an added token that is a number"
+fresh
+own $D
+sed -i 's/"content": "[^"]*"/"content": 0/' bad/$D
+spoilt 3 "expected an object with content" "an added token without text"
+fresh
+
 # no address space for a plan that reserves what it does not need
 cramped() { (ulimit -v 3000000 && render -o cramped.png); }
 works "an address space limit" cramped

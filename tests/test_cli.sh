@@ -39,6 +39,14 @@ works "--report" ditto -p "a cat" -o a.png --report r.json --count 2 --seed 4
 is $? "two pictures in it"
 refused 2 "--report: r.json exists; give -y" "existing report" ditto -p "a cat" -o b.png --report r.json
 refused 6 "--report: $here is a folder" "a folder as report" ditto -p "a cat" -o b.png --report "$here"
+refused 6 "--report: nowhere: no such folder to write to" "a report's folder that is not there" ditto -p "a cat" -o b.png --report nowhere/r.json
+refused 6 "--report: /proc/r.json: cannot create" "a report's folder that takes no files" ditto -p "a cat" -o b.png --report /proc/r.json
+refused 6 "--trace: nowhere: no such folder to write to" "a trace's folder" ditto -p "a cat" -o b.png --trace nowhere/t.tsv
+refused 2 "--output and --report are both b.png" "a report in the picture's place" ditto -p "a cat" -o b.png --report b.png
+refused 2 "--report and --trace are both r" "a report in the trace's place" ditto -p "a cat" -o b.png --report r --trace r
+printf '{"prompt":"x"}\n' >"$here.jobs"
+refused 6 "--report: nowhere: no such folder to write to" "a batch's report" "$DITTO" batch "$here.jobs" -m "$MODEL" --out b -q --report nowhere/r.json
+rm "$here.jobs"
 refused 2 "not with --dry-run" "--report with --dry-run" ditto -p "a cat" -o b.png --report s.json --dry-run
 
 [ "$(left)" -eq 3 ]
@@ -72,6 +80,19 @@ clean
 works "--explain" ditto -p "a cat" -o b.png --explain
 grep -q '^bits  *not proven (cpu)$' .err && grep -q '^  transformer  *attention  *cpu ' .err && [ "$(cat .out)" = b.png ]
 is $? "--explain goes to standard error"
+clean
+
+# --- the hub's cache ---
+mkdir -p "hf/hub/models--some--one/snapshots/0123" hf/hub/models--some--one/refs hf/hub/models--some--one/snapshots/4567
+ln -s "$MODEL"/* hf/hub/models--some--one/snapshots/0123
+printf 0123 >hf/hub/models--some--one/refs/main
+looked() { env -u HF_HUB_CACHE -u HUGGINGFACE_HUB_CACHE -u HF_HOME HOME="$here" "$@" "$DITTO" -m some/one -p x -W 32 -H 16 --dry-run; }
+works "HF_HOME with ~, refs/main" looked HF_HOME="~/hf"
+grep -q "^model .*($here/hf/hub/models--some--one/snapshots/0123)" .out
+is $? "the snapshot that refs/main names: $(head -n 1 .out)"
+works "HUGGINGFACE_HUB_CACHE" looked HUGGINGFACE_HUB_CACHE="$here/hf/hub" HF_HOME=/nowhere
+works "HF_HUB_CACHE before it" looked HF_HUB_CACHE='$HOME/hf/hub' HUGGINGFACE_HUB_CACHE=/nowhere
+refused 3 "not in the hub cache (/nowhere/hub)" "the cache is named" looked HF_HOME=/nowhere
 clean
 
 # --- one picture: path on standard output, words on standard error ---
@@ -260,7 +281,8 @@ is $? "stages carry the step's own number"
 works "inspect" "$DITTO" inspect a.png --json
 grep -q '"image[^:]*:[^a-z]*photo.jpg.*image_sha256.*strength.*:0.5.*steps_run.*:2' .out
 is $? "the picture says what it began from, without its folder"
-refused 2 'began from the picture "photo.jpg": give it with -i' "verify" "$DITTO" verify a.png -m "$MODEL"
+sum=$(sha256sum "$GOLDEN/photo.jpg" | cut -d ' ' -f 1)
+refused 2 "began from the picture \"photo.jpg\" (SHA-256 \"$sum\"): give it with -i" "verify" "$DITTO" verify a.png -m "$MODEL"
 works "--image" ditto -p "a cat" -o b.png --seed 3 --image "$PHOTO" --strength=0.5 --steps 3
 works "the same picture" "$DITTO" compare a.png b.png
 works "--dry-run" ditto -p "a cat" -o c.png -i "$PHOTO" --steps 3 --dry-run

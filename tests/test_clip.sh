@@ -89,13 +89,19 @@ for kind in error nan exit; do
     is $? "decode fails ($kind): and named: $(cat .err)"
     refused 2 "g01.latents.safetensors: latents of an earlier run; give them to ditto decode" "run again ($kind)" \
         clip -p x -o "g%02d.png"
-    works "decode them ($kind)" decode g01.latents.safetensors -o "f/a%02d.png"
+    works "decode them ($kind)" decode g01.latents.safetensors -o "f/a%02d.png" --keep-latents
     same=0
     for i in 01 02 03 04 05 06 07 08 09; do cmp -s f/$i.png f/a$i.png || same=1; done
     is $same "the same bytes as of the run that did not fail ($kind)"
     [ -e g01.latents.safetensors ]
-    is $? "decode leaves what it was given ($kind)"
-    rm -f f/a*.png g01.latents.safetensors
+    is $? "decode --keep-latents leaves them ($kind)"
+    rm -f f/a*.png
+    mkdir h
+    mv g01.latents.safetensors h
+    works "decode them as the run would have ($kind)" decode h/g01.latents.safetensors
+    [ "$(cat .out)" = "h/g%02d.png" ] && [ "$(ls h | wc -l)" -eq 9 ] && cmp -s f/09.png h/g09.png
+    is $? "its names, beside the latents, which are gone ($kind): $(cat .out) $(ls h | tr '\n' ' ')"
+    rm -r h
 done
 rm -rf f
 CLIP_FAULT=wait "$CLIPS" generate -m shapes -q -p x --seed 5 -o "g%02d.png" >.out 2>.err &
@@ -105,6 +111,16 @@ kill -TERM $pid # a shell lets what it starts beside itself ignore INT
 wait $pid
 [ $? -eq 130 ] && grep -q '^ditto: interrupted; all steps are done: ditto decode g01' .err
 is $? "interrupted: $(cat .err)"
+CLIP_FAULT=stay "$CLIPS" generate -m shapes -q -p x --seed 5 -o "s%02d.png" >.out 2>.err &
+pid=$!
+for i in $(seq 100); do [ -e s01.latents.safetensors ] && break; sleep 0.1; done
+kill -TERM $pid
+sleep 0.3
+kill -TERM $pid
+wait $pid
+[ $? -eq 130 ] && [ "$(cat .err)" = "ditto: interrupted, at once" ] && [ -e s01.latents.safetensors ] && [ ! -e s01.png ]
+is $? "interrupted twice: $(cat .err)"
+rm -f s01.latents.safetensors
 refused 2 "says its sizes and rate itself" "other sizes" decode g01.latents.safetensors -W 32 -o "h%02d.png"
 refused 2 "latents of a clip, but tiny-flux makes pictures" "another model" \
     "$DITTO" decode g01.latents.safetensors -m "$MODEL" -o h.png -q
@@ -112,6 +128,8 @@ is_left "interrupted" "g01.latents.safetensors "
 clip -p x --seed 5 --dump d -o "g%02d.png" >.out 2>.err
 refused 2 "carries no parameters of ditto's" "latents without a job, no -m" decode d/latents.safetensors -o "h%02d.png"
 works "latents without a job" decode d/latents.safetensors -m shapes -o "h%02d.png"
+[ -e d/latents.safetensors ]
+is $? "which stay"
 "$CLIPS" compare g07.png h07.png >.out && "$CLIPS" inspect h07.png >.out && grep -q 'carries no texts' .out
 is $? "the same pixels, and no parameters made up"
 refused 3 "latents has shape [1, 1, 3, 3, 4], expected" "latents of another length" decode d/latents.safetensors -m shapes \
@@ -167,6 +185,25 @@ is $? "two lossless codecs, the same pixels: $(cat .err)"
 works "a default name" clip -p x --seed 9
 [ "$(cat .out)" = ./shapes-9.mp4 ]
 is $? "TITLE-SEED.mp4"
+for f in $(left); do rm -rf "$f"; done
+works "a whole run" clip -p secret --seed 9 --codec x264rgb --crf 12 --no-metadata -o r.mp4
+mv r.mp4 whole.mp4
+CLIP_FAULT=error clip -p secret --seed 9 --codec x264rgb --crf 12 --no-metadata -o r.mp4 >.out 2>.err
+: >r.mp4
+refused 2 "r.mp4: exists; give -y" "a name that was taken meanwhile" decode r.latents.safetensors
+[ -e r.latents.safetensors ]
+is $? "and the latents are there"
+cp r.latents.safetensors kept
+works "over it" decode r.latents.safetensors -y
+[ "$(left)" = "kept r.mp4 whole.mp4 " ] && cmp -s r.mp4 whole.mp4
+is $? "the bytes of the run that did not fail, its codec and no texts: $(left)"
+cp kept s.latents.safetensors
+works "to another kind of file" decode s.latents.safetensors -o s.mkv
+[ "$(left)" = "kept r.mp4 s.mkv whole.mp4 " ] && "$CLIPS" inspect s.mkv | grep -q '^# matroska, ffv1'
+is $? "by its own codec: $(left)"
+mkdir d
+sed 's/"r\.mp4\\"/"..\/rr\\"/' kept >d/t.latents.safetensors
+refused 2 "output: its name is no file's" "a name that leads elsewhere" decode d/t.latents.safetensors
 for f in $(left); do rm -rf "$f"; done
 
 # --- sound ---
@@ -241,8 +278,11 @@ works "clips without names" "$CLIPS" batch unnamed.jsonl -m shapes --out u -q --
 [ "$(ls u | grep -v journal | tr '\n' ' ')" = "0001.mp4 0002.mkv " ]
 is $? "their suffix is a clip's: $(ls u | tr '\n' ' ')"
 works "a report of a clip" clip -p b -o r.mp4 --report r.json -y
-tr -d ' \t\n' <r.json | grep -q '"frames":9,"fps":"16"'
-is $? "its length and rate are in it"
+said() { sed 's/,"families".*//; s/.*"fps"/"fps"/' | tr -d '\\ \t\n'; } # what a file, or a report, says from the rate on
+file=$("$CLIPS" inspect r.mp4 | grep '^{' | said)
+report=$(tr -d '\n' <r.json | sed 's/},[ \t]*"seconds".*//; s/.*"parameters":[ \t]*//' | said)
+[ -n "$file" ] && case $report in "$file"*) true ;; *) false ;; esac && tr -d ' \t\n' <r.json | grep -q '"frames":9,"fps":"16","codec":"h264","crf":17'
+is $? "what the file says of itself is in it: $file, $report"
 printf '{"prompt": "a", "output": "a.png"}\n' >one.jsonl
 refused 2 "a.png: expected .mp4 or .mkv: shapes makes clips" "a clip as a picture" "$CLIPS" batch one.jsonl -m shapes --out p -q
 printf '{"prompt": "a", "output": "a.mp4", "codec": "ffv1"}\n' >one.jsonl
@@ -289,6 +329,11 @@ if [ "$why" = "no C compiler" ] && cc -std=c11 -D_GNU_SOURCE -O1 -shared -fPIC -
     fails 6 "x.mp4: libx264: cannot encode: Input/output error" avcodec_receive_packet 10 -5
     fails 6 "x.mp4: libx264: cannot write: Input/output error" av_interleaved_write_frame 3 -5
     fails 6 "x.mp4: libx264: cannot end the file: Input/output error" av_write_trailer 1 -5
+    # an interrupt while the encoder, which has all frames, gives its packets
+    FAIL_SIGNAL=15
+    export FAIL_SIGNAL
+    fails 130 "interrupted" avcodec_receive_packet 11 0
+    unset FAIL_SIGNAL
     fails 6 "x.mp4: libx264: cannot begin the file: Input/output error" avformat_write_header 1 -5
     fails 6 "x.mp4: libx264: cannot begin: Input/output error" avcodec_open2 1 -5
     fails 4 "out of memory" av_frame_get_buffer 1 -12

@@ -318,7 +318,7 @@ static void test_capture_fails(void) {
         char *text = NULL;
         Error error = {0};
         Job job = job_of("a cat", 16);
-        expect_ok(report_json(&(Report){.job = &job}, g, &text, &error), &error);
+        expect_ok(report_json(&(Report){.meta = (Meta[]){meta_of(g, &job)}}, g, &text, &error), &error);
         expect(text && strstr(text, CASES[i].text) && strstr(text, "\"used\":\tfalse"));
         free(text);
         end(g, e);
@@ -388,7 +388,7 @@ static void test_report(void) {
         char *json = NULL, *said = NULL;
         size_t size;
         FILE *f = open_memstream(&said, &size);
-        expect_ok(report_json(&(Report){.job = &job}, k ? e : g, &json, &error), &error);
+        expect_ok(report_json(&(Report){.meta = (Meta[]){meta_of(k ? e : g, &job)}}, k ? e : g, &json, &error), &error);
         expect_ok(report_explain(k ? e : g, f, &error), &error);
         fclose(f);
         expect(strstr(said, k ? "\nreplay         no: --graphs off\n"

@@ -52,20 +52,51 @@ static void refuse(const HubEnv *env, const char *model, const char *part) {
     expect(folder == NULL);
 }
 
+static char *variable(const char *name) {
+    static const char *const VALUES[][2] = {{"A", "/x"}, {"B_1", ""}, {"C", "$A"}, {"D", "longer than the name"}};
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(name, VALUES[i][0])) return (char *)(uintptr_t)VALUES[i][1];
+    return NULL;
+}
+
 static void cache_folders(void) {
     static const struct {
-        HubEnv env;
-        const char *want;
-    } ROWS[] = {{{"/a", "/b", "/c", "/d"}, "/a"},
-                {{"", "/b", "/c", "/d"}, "/b/hub"},
-                {{NULL, NULL, "/c", "/d"}, "/c/huggingface/hub"},
-                {{NULL, NULL, NULL, "/d"}, "/d/.cache/huggingface/hub"},
-                {{NULL, "", "", ""}, NULL}};
-    for (int i = 0; i < 5; i++) {
-        char *got = hub_cache_folder(&ROWS[i].env);
+        const char *hub, *old, *hf, *xdg, *home, *want;
+    } ROWS[] = {
+        {"/a", NULL, "/b", "/c", "/d", "/a"},
+        {"", NULL, "/b", "/c", "/d", "/b/hub"},
+        {NULL, NULL, NULL, "/c", "/d", "/c/huggingface/hub"},
+        {NULL, NULL, NULL, NULL, "/d", "/d/.cache/huggingface/hub"},
+        {NULL, NULL, "", "", "", NULL},
+        /* from here on what huggingface_hub's constants.py says to the same values */
+        {NULL, "/o", "/b", "/c", "/d", "/o"},
+        {"/a", "/o", "/b", "/c", "/d", "/a"},
+        {NULL, NULL, "~/hf", NULL, "/d", "/d/hf/hub"},
+        {NULL, NULL, "~", NULL, "/d/", "/d/hub"},
+        {"~/hf", NULL, NULL, NULL, "/d", "/d/hf"},
+        {NULL, "~/old", NULL, NULL, "/d", "/d/old"},
+        {NULL, NULL, NULL, "~/c", "/d", "/d/c/huggingface/hub"},
+        {NULL, NULL, "~root/hf", NULL, "/d", "/root/hf/hub"},
+        {NULL, NULL, "~no one/hf", NULL, "/d", "~no one/hf/hub"},
+        {NULL, NULL, "a~/hf", NULL, "/d", "a~/hf/hub"},
+        {NULL, NULL, "$A/hf", NULL, "/d", "/x/hf/hub"},
+        {"${A}b${B_1}c", NULL, NULL, NULL, "/d", "/xbc"},
+        {"$B_1", NULL, NULL, NULL, "/d", ""},
+        {"$B_1$A$C", NULL, NULL, NULL, "/d", "/x$A"},
+        {NULL, NULL, "$C", NULL, "/d", "/x/hub"},
+        {"/$D/$E/${F/$", NULL, NULL, NULL, "/d", "/longer than the name/$E/${F/$"},
+    };
+    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
+        const HubEnv env = {.hub_cache = ROWS[i].hub, .old_cache = ROWS[i].old, .hf_home = ROWS[i].hf,
+                            .xdg_cache = ROWS[i].xdg, .home = ROWS[i].home, .variable = variable};
+        char *got = hub_cache_folder(&env);
         expect(ROWS[i].want ? got && !strcmp(got, ROWS[i].want) : !got);
+        if (ROWS[i].want && got && strcmp(got, ROWS[i].want)) printf("row %zu: %s\n", i, got);
         free(got);
     }
+    char *got = hub_cache_folder(&(HubEnv){.hf_home = "~/$A"}); /* neither a home nor variables */
+    expect(got && !strcmp(got, "~/$A/hub"));
+    free(got);
 }
 
 static void naming(const char *base) {

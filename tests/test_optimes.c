@@ -195,7 +195,7 @@ static void test_picture(void) {
             const OpTime *row = optimes_rows(t, &n);
             expect(counted(row, n, NULL) == runs && runs > 0);
             expect(counted(row, n, "denoise") % 3 == 0 && counted(row, n, "decode") > 0 && counted(row, n, "text") > 0);
-            Report r = {.job = &job, .ops = t};
+            Report r = {.meta = (Meta[]){meta_of(p, &job)}, .ops = t};
             char *text = NULL;
             Json *j = NULL;
             expect_ok(report_json(&r, p, &text, &e), &e);

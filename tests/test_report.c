@@ -31,7 +31,7 @@ static const Json *first_item(const Json *list) { return list ? list->child : NU
 
 static Json *report_of(Pipeline *p, const Job *job, Error *e) {
     const ReportPicture picture = {.path = "x.png", .seed = UINT64_MAX, .plan = 0.25, .denoise = 0.5};
-    Report r = {.job = job, .open = 1, .all = 2, .picture = &picture, .count = 1};
+    Report r = {.meta = (Meta[]){meta_of(p, job)}, .open = 1, .all = 2, .picture = &picture, .count = 1};
     char *text = NULL;
     Json *j = NULL;
     expect_ok(report_json(&r, p, &text, e), e);

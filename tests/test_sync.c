@@ -106,7 +106,7 @@ static void whole(bool sync, uint8_t *rgb) {
     Media media;
     expect_ok(pipeline_render(p, &job, NULL, &media, &e), &e);
     char *text = NULL, total[64];
-    expect_ok(report_json(&(Report){.job = &job}, p, &text, &e), &e);
+    expect_ok(report_json(&(Report){.meta = (Meta[]){meta_of(p, &job)}}, p, &text, &e), &e);
     snprintf(total, sizeof total, "\"cpu\":\t%d,", late.syncs);
     expect(sync ? late.syncs > 100 && strstr(text, total) : !late.syncs);
     free(text);

@@ -185,9 +185,9 @@ static void test_image(void) {
     snprintf(line, sizeof line, "-m|%s|-p|a cat|-i|a.png|--strength|0.5|--seed|3|-W|16|-H|16|--steps|2|"
              "--max-sequence-length|16|-q|-o|i.png", model[0]);
     draw(line);
-    verified("i.png", NULL, ERR_USAGE, "i.png: began from the picture \"a.png\": give it with -i");
+    verified("i.png", NULL, ERR_USAGE, "i.png: began from the picture \"a.png\" (SHA-256 \"");
     began = "b.png";
-    verified("i.png", NULL, ERR_USAGE, "--image: b.png is not the picture that i.png began from");
+    verified("i.png", NULL, ERR_USAGE, "--image: b.png is not the picture that i.png began from: it has SHA-256 ");
     verified("a.png", NULL, ERR_USAGE, "--image: a.png began from no picture");
     expect(rename("a.png", "elsewhere.png") == 0);
     began = "elsewhere.png";

@@ -20,6 +20,12 @@ typedef struct Partial {
 } Partial;
 static Partial partial[PARTIALS]; /* lint: allow-static (signal handler needs them) */
 
+/* What a clone without Git LFS has in the place of a large file. */
+static bool is_lfs_pointer(const FileMap *map) {
+    static const char BEGIN[] = "version https://git-lfs";
+    return map->size >= sizeof BEGIN - 1 && map->size < 1024 && !memcmp(map->data, BEGIN, sizeof BEGIN - 1);
+}
+
 Status file_map(const char *path, FileMap *out, Error *e) {
     *out = (FileMap){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO is refused below, not waited for */
@@ -36,6 +42,12 @@ Status file_map(const char *path, FileMap *out, Error *e) {
         else *out = (FileMap){p, (size_t)st.st_size};
     }
     close(fd);
+    if (status == OK && is_lfs_pointer(out)) {
+        file_unmap(out);
+        status = fail(e, ERR_MODEL,
+                      "%s: is a Git-LFS pointer, not the file itself: run `git lfs pull` there, or download with `hf download`",
+                      path);
+    }
     return status;
 }
 

@@ -16,7 +16,8 @@ typedef struct FileMap {
     size_t size;
 } FileMap;
 
-/* Maps read-only. ERR_IO with errno's text when the file cannot be opened; a folder is refused. */
+/* Maps read-only. ERR_IO with errno's text when the file cannot be opened; a folder is refused. ERR_MODEL for a Git-LFS pointer:
+ * whoever reads a file here wants what it stands for. */
 Status file_map(const char *path, FileMap *out, Error *e);
 void file_unmap(FileMap *map);
 

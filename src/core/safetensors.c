@@ -16,8 +16,6 @@ static const char *impostor(const unsigned char *data, size_t size) {
         bool text, sure;
         const char *what;
     } KNOWN[] = {
-        {"version https://git-lfs", 23, true, true,
-         "is a Git-LFS pointer, not the weights: run `git lfs pull` there, or download with `hf download`"},
         {"GGUF", 4, false, true, "is a GGUF file; ditto reads safetensors"},
         {"PK\3\4", 4, false, false, "is a zip archive, probably a PyTorch pickle; ditto reads safetensors"},
         {"\x80\x02", 2, false, false, "is a Python pickle; ditto reads safetensors"},

@@ -35,7 +35,7 @@ typedef struct Safetensors {
 } Safetensors;
 
 /* Maps and checks a file. ERR_IO when it cannot be read; ERR_MODEL names file and tensor, says what was found and what
- * was expected, and recognises what is often saved under this name (Git-LFS pointer, web page, pickle, GGUF). */
+ * was expected, and recognises what is often saved under this name (web page, pickle, GGUF). */
 Status safetensors_open(const char *path, Safetensors *out, Error *e);
 /* The same over bytes in memory, which must outlive *out; `where` names them in messages. */
 Status safetensors_parse(const void *bytes, size_t size, const char *where, Safetensors *out, Error *e);

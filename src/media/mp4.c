@@ -253,9 +253,16 @@ static void fill(const Encoder *n, const uint8_t *rgb) {
     }
 }
 
+/* Asked for every frame that goes in and every packet that comes out: an encoder that looks ahead gives most of its packets
+ * after the last frame, and they take most of its time. */
+static Status check_interrupt(const Encoder *n, Error *e) {
+    return n->o.interrupted && *n->o.interrupted ? fail(e, ERR_INTERRUPTED, "interrupted") : OK;
+}
+
 /* All packets that the encoder has ready, into the file. */
 static Status drain(Encoder *n, Error *e) {
     for (;;) {
+        TRY(check_interrupt(n, e));
         int code = n->av.avcodec_receive_packet_(n->codec, n->packet);
         if (code == AVERROR(EAGAIN) || code == AVERROR_EOF) return OK;
         if (code < 0) return av_fail(n, "cannot encode", code, e);
@@ -271,7 +278,7 @@ static Status drain(Encoder *n, Error *e) {
 static Status encode_frames(Encoder *n, Error *e) {
     const size_t bytes = (size_t)n->clip->width * (size_t)n->clip->height * 3;
     for (int i = 0; i < n->clip->frames; i++) {
-        if (n->o.interrupted && *n->o.interrupted) return fail(e, ERR_INTERRUPTED, "interrupted");
+        TRY(check_interrupt(n, e));
         int code = n->av.av_frame_make_writable_(n->frame); /* the encoder may still hold the last one */
         if (code < 0) return av_fail(n, "frame", code, e);
         fill(n, n->clip->rgb + (size_t)i * bytes);

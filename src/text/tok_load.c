@@ -150,6 +150,12 @@ static Status load_json(const char *class, const char *text, size_t size, const 
     json_free(j);
     return s;
 }
+/* The text of a token that is an object; NULL: it has none. */
+static const char *token_name_of(const Json *token) {
+    const Json *content = json_get(token, "content");
+    return cJSON_IsString(content) ? content->valuestring : NULL;
+}
+
 /* A special token's text: a string or an object with content. NULL when the key is absent. */
 static const char *token_name(const Json *j, const char *key) {
     const Json *token = json_get(j, key);
@@ -172,6 +178,13 @@ static Status clip_added(const Tokenizer *t, const Json *config, const Json *spe
     const Json *decoder = json_get(config, "added_tokens_decoder");
     Json *list = cJSON_CreateArray(), *token = NULL;
     bool good = list != NULL;
+    *out = list;
+    if (!json_is_null(decoder) && !cJSON_IsObject(decoder))
+        return fail(e, ERR_MODEL, "%s/tokenizer_config.json: added_tokens_decoder: expected an object", dir);
+    for (const Json *row = decoder ? decoder->child : NULL; row; row = row->next)
+        if (!token_name_of(row))
+            return fail(e, ERR_MODEL, "%s/tokenizer_config.json: added_tokens_decoder: %.40s: expected an object with content",
+                        dir, row->string);
     for (const Json *row = decoder ? decoder->child : NULL; row && good; row = row->next) {
         token = cJSON_Duplicate(row, 1);
         good = token && cJSON_AddItemToArray(list, token);
@@ -183,20 +196,19 @@ static Status clip_added(const Tokenizer *t, const Json *config, const Json *spe
         int32_t id = tok_find(t, name, strlen(name));
         bool decoded = false;
         for (const Json *row = decoder ? decoder->child : NULL; row; row = row->next)
-            decoded |= token_name(row, "content") && !strcmp(token_name(row, "content"), name);
+            decoded |= !strcmp(token_name_of(row), name);
         if (decoded || id < 0) continue;
         for (Json *old = list->child; old; old = old->next)
-            if (!strcmp(token_name(old, "content"), name)) {
+            if (token_name_of(old) && !strcmp(token_name_of(old), name)) {
                 cJSON_Delete(cJSON_DetachItemViaPointer(list, old));
                 break;
             }
         token = cJSON_IsObject(named) ? cJSON_Duplicate(named, 1) : cJSON_CreateObject();
         good = token && cJSON_AddItemToArray(list, token);
-        good = good && (json_get(token, "content") || cJSON_AddStringToObject(token, "content", name)) &&
+        good = good && (token_name_of(token) || cJSON_AddStringToObject(token, "content", name)) &&
                (json_get(token, "special") || cJSON_AddTrueToObject(token, "special")) &&
                (json_get(token, "id") || cJSON_AddNumberToObject(token, "id", id));
     }
-    *out = list;
     return good ? OK : fail(e, ERR_MEMORY, "%s: out of memory", dir);
 }
 
