@@ -140,8 +140,8 @@ static Status render(const VerifyOptions *o, MetaRecord *r, const VerifyFile *fi
     TRY(pipeline_open(&options, &p, e));
     Status status = pipeline_resolve(p, &job, e);
     if (status == OK && r->image_sha256 && strcmp(r->image_sha256, job.image_sha256))
-        status = fail(e, ERR_USAGE, "--image: %s is not the picture that %s began from: it has SHA-256 %s, that one %.64s", o->image,
-                      o->file, job.image_sha256, r->image_sha256);
+        status = fail(e, ERR_USAGE, "--image: %s is not the picture that %s began from: it has SHA-256 %s, that one %.64s",
+                      o->image, o->file, job.image_sha256, r->image_sha256);
     if (status == OK && !o->quiet)
         fprintf(err, "making %s again with %s on %s: %dx%d, %d steps, seed %" PRIu64 "\n", o->file, pipeline_title(p),
                 pipeline_device(p), job.width, job.height, job.steps, job.seed);

