@@ -233,7 +233,8 @@ static const CommandInfo COMMANDS[COMMAND_COUNT] = {
     [COMMAND_DECODE] = {"decode", "LATENTS.safetensors [-m DIR] [-o NAME] [options]",
                         "finish a job from its latents: decode and write them",
                         "What the file says of its job is taken from it; one that says nothing (--dump) needs -m and sizes.\n"
-                        "Latents that a failed run left become the file that it was to write, beside\nthem, and are removed then.",
+                        "Latents that a failed run left become the file that it was to write,\n"
+                        "beside them, and are removed then.",
                         1, 1},
     [COMMAND_COMPARE] = {"compare", "REFERENCE OUTPUT [options]",
                          "compare pictures, folders of frames, videos, sound or tensors",
