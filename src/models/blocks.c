@@ -37,3 +37,10 @@ Status blocks_round(Exec *x, Tensor t) {
     arena_reset(x->work, mark);
     return OK;
 }
+
+Status blocks_cos_sin(Exec *x, Tensor angles, Tensor cos_table, Tensor sin_table, bool round) {
+    TRY(op_cos_sin(x, &(CosSin){.cos = cos_table, .sin = sin_table, .x = angles}));
+    if (!round) return OK;
+    TRY(blocks_round(x, cos_table));
+    return blocks_round(x, sin_table);
+}

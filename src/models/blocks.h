@@ -1,4 +1,4 @@
-/* blocks.h - pieces that several DiTs share: rotary tables, small conditioning MLPs. Not a model. */
+/* blocks.h - pieces that several models share: rotary tables, small conditioning MLPs. Not a model. */
 #ifndef BLOCKS_H
 #define BLOCKS_H
 
@@ -12,6 +12,10 @@ void blocks_rope_row(const int64_t *axes, int axis_count, const double *position
 
 /* t, F32 and contiguous, with its values rounded to x's dtype. */
 Status blocks_round(Exec *x, Tensor t);
+
+/* Rotary tables by the device's own functions: cos and sin of angles, all F32, contiguous and of one shape; cos may be angles.
+ * round: their values are then rounded to x's dtype. */
+Status blocks_cos_sin(Exec *x, Tensor angles, Tensor cos_table, Tensor sin_table, bool round);
 
 /* linear_2(silu(linear_1(x))): the embedders of timestep, guidance and pooled text. y [M,D], x [M,K]. */
 typedef struct BlocksMlp { Weight linear_1, linear_2; } BlocksMlp;

@@ -89,10 +89,7 @@ static Status table(const Ltx2Dit *m, Exec *x, const Angles *a, const Ltx2Place 
     Status s = host ? exec_upload(x, *cos_out, host) : OK;
     free(host);
     TRY(s);
-    TRY(op_cos_sin(x, &(CosSin){.cos = *cos_out, .sin = *sin_out, .x = *cos_out}));
-    if (form != ROPE_SPLIT_DTYPE) return OK;
-    TRY(blocks_round(x, *cos_out));
-    return blocks_round(x, *sin_out);
+    return blocks_cos_sin(x, *cos_out, *cos_out, *sin_out, form == ROPE_SPLIT_DTYPE);
 }
 
 Status dit_ltx2_rope(const Ltx2Dit *m, Exec *x, const Ltx2Place *place, Ltx2Grid *g) {

@@ -236,9 +236,7 @@ static Status rope(const Ltx2Connectors *c, Exec *x, Shared *s) {
     Status status = exec_upload(x, angles, host);
     free(host);
     TRY(status);
-    TRY(op_cos_sin(x, &(CosSin){.cos = s->cos, .sin = s->sin, .x = angles}));
-    if (s->form == ROPE_SPLIT_DTYPE) TRY(blocks_round(x, s->cos));
-    if (s->form == ROPE_SPLIT_DTYPE) TRY(blocks_round(x, s->sin));
+    TRY(blocks_cos_sin(x, angles, s->cos, s->sin, s->form == ROPE_SPLIT_DTYPE));
     arena_reset(x->work, mark);
     return OK;
 }

@@ -1,6 +1,8 @@
 /* te_decoder.c - see te_decoder.h. */
 #include "text/te_decoder.h"
 
+#include "models/blocks.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -29,16 +31,11 @@ Status te_decoder_rope(Exec *x, double theta, double factor, int64_t first, Tens
         float frequency = 1.0f / power / (float)factor;
         for (int64_t p = 0; p < rows; p++) host[p * half + i] = (float)(first + p) * frequency;
     }
-    Tensor angles = exec_new_as(x, F32, rows, half), narrow = exec_new(x, rows, half);
+    Tensor angles = exec_new_as(x, F32, rows, half);
     Status s = exec_upload(x, angles, host);
     free(host);
     TRY(s);
-    TRY(op_cos_sin(x, &(CosSin){.cos = cos_table, .sin = sin_table, .x = angles}));
-    for (int i = 0; x->dtype != F32 && i < 2; i++) {
-        Tensor table = i ? sin_table : cos_table;
-        TRY(op_copy(x, &(Copy){.y = narrow, .x = table}));
-        TRY(op_copy(x, &(Copy){.y = table, .x = narrow}));
-    }
+    TRY(blocks_cos_sin(x, angles, cos_table, sin_table, true));
     arena_reset(x->work, mark);
     return OK;
 }
