@@ -34,6 +34,8 @@ Status guiding_refuse(const Job *job, const char *title, Error *e) {
     return OK;
 }
 
+bool guiding_official(const Job *job) { return job->match && !strcmp(job->match, "official"); }
+
 void guiding_describe(const Job *job, FILE *out) {
     const double *g = job->guide;
     if (!job->stg_blocks) return;
@@ -43,7 +45,7 @@ void guiding_describe(const Job *job, FILE *out) {
             1 + job->cfg + stg + apart, g[GUIDE_STG], job->stg_blocks, g[GUIDE_MODALITY], g[GUIDE_RESCALE]);
     fprintf(out, "sound: cfg %g, stg %g, modality %g, rescale %g\n", g[GUIDE_AUDIO_CFG], g[GUIDE_AUDIO_STG],
             g[GUIDE_AUDIO_MODALITY], g[GUIDE_AUDIO_RESCALE]);
-    if (job->match && !strcmp(job->match, "official"))
+    if (guiding_official(job))
         fprintf(out, "profile        official: noise levels, noise, rotations and steps as the authors' own code has them\n");
     if (job->upscale)
         fprintf(out, "rounds         two: %d x %d, then %d x %d without guidance\n", job->width / 2,
@@ -53,7 +55,7 @@ void guiding_describe(const Job *job, FILE *out) {
 bool guiding_add(Json *o, const Job *job) {
     if (!job->stg_blocks) return true;
     bool ok = cJSON_AddStringToObject(o, "stg_blocks", job->stg_blocks);
-    if (job->match && !strcmp(job->match, "official")) ok = ok && cJSON_AddStringToObject(o, "match", job->match);
+    if (guiding_official(job)) ok = ok && cJSON_AddStringToObject(o, "match", job->match);
     for (int k = 0; ok && k < GUIDE_KINDS; k++) ok = cJSON_AddNumberToObject(o, KINDS[k].key, job->guide[k]);
     ok = ok && (!job->upscale || cJSON_AddNumberToObject(o, "upscale", job->upscale));
     return ok && (!job->image || (cJSON_AddNumberToObject(o, "image_frame", job->image_frame) &&

@@ -269,9 +269,9 @@ Status pipeline_resolve(const Pipeline *p, Job *job, Error *e) {
     TRY(clip_resolve(ops->clip ? &clip : NULL, ops->pipeline_class, job, e));
     if ((job->bin || job->layout) && !ops->bins)
         return fail(e, ERR_USAGE, "%s: %s has nothing to choose there", job->bin ? "--bin" : "--layout", ops->pipeline_class);
-    if (job->match && strcmp(job->match, "diffusers") && strcmp(job->match, "official"))
+    if (job->match && strcmp(job->match, "diffusers") && !guiding_official(job))
         return fail(e, ERR_USAGE, "--match: found \"%s\", expected diffusers or official", job->match);
-    if (job->match && !strcmp(job->match, "official") && !ops->matches_official)
+    if (guiding_official(job) && !ops->matches_official)
         return fail(e, ERR_USAGE, "--match official: %s has no second profile, only diffusers'", p->title);
     job->made_width = job->made_height = 0;
     TRY(ops->resolve(p->model, job, e));

@@ -88,8 +88,7 @@ Status ltx2_second_schedule(const Ltx2 *z, Schedule *out, Error *e);
 Status ltx2_again(Model *m, Exec *x, const Run *run, const Job *before_job, Tensor before, Tensor *latents);
 Status ltx2_places(Ltx2 *z, Exec *x, const Run *run);
 
-bool ltx2_official(const Job *job);
-/* Its defaults; ERR_USAGE names what is not covered. */
+/* Of a job that is guiding_official(): its defaults; ERR_USAGE names what is not covered. */
 Status ltx2_official_resolve(const Ltx2 *z, Job *job, Error *e);
 Status ltx2_official_schedule(const Ltx2 *z, int steps, Schedule *out, Error *e);
 /* to: values of both streams, one behind the other. */

@@ -111,10 +111,10 @@ Status ltx2_resolve(const Model *m, Job *job, Error *e) {
         return fail(e, ERR_USAGE,
                     "--upscale: not with --image, which only the first of both rounds would see");
     TRY(resolve_size(z, job, e));
-    if (ltx2_official(job)) TRY(ltx2_official_resolve(z, job, e));
+    if (guiding_official(job)) TRY(ltx2_official_resolve(z, job, e));
     if (job->image) TRY(resolve_image(z, job, e));
     if (!job->steps) job->steps = z->distilled ? DISTILLED_STEPS : 30;
-    if (job->steps == 1 && (ltx2_official(job) || z->sched.shift_terminal > 0))
+    if (job->steps == 1 && (guiding_official(job) || z->sched.shift_terminal > 0))
         return fail(e, ERR_USAGE, "--steps 1: the levels are stretched to end at a given one, and one alone, which is the first, "
                     "gives diffusers 0 / 0; expected 2 or more");
     TRY(resolve_guidance(z, job, e));
@@ -162,7 +162,7 @@ Status ltx2_schedule(const Model *m, const Job *job, Schedule *out, Error *e) {
     if (job->upscale == LTX2_SECOND) return ltx2_second_schedule(z, out, e);
     if (z->distilled && job->steps == DISTILLED_STEPS)
         return sched_make(&z->sched, job->steps, DISTILLED, 0, out, e);
-    if (ltx2_official(job)) return ltx2_official_schedule(z, job->steps, out, e);
+    if (guiding_official(job)) return ltx2_official_schedule(z, job->steps, out, e);
     /* asked for before the job begins: z->finished is still the last one's */
     return sched_flux(&z->sched, job->steps, size_of(z, job, false).tokens[LTX2_VIDEO], out, e);
 }

@@ -19,8 +19,6 @@
 enum { ANCHOR_LOW = 1024, ANCHOR_HIGH = 4096, STEPS_20 = 40, STEPS_23 = 30 };
 static const double SHIFT_LOW = 0.95, SHIFT_HIGH = 2.05, TERMINAL = 0.1;
 
-bool ltx2_official(const Job *job) { return job->match && !strcmp(job->match, "official"); }
-
 Status ltx2_official_resolve(const Ltx2 *z, Job *job, Error *e) {
     bool older = !z->dit.c.text_mod;
     if (job->image)

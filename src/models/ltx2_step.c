@@ -50,7 +50,7 @@ Status ltx2_noise(Model *m, Exec *x, const Run *run, Tensor *latents, int *rank,
                   int64_t shape[TENSOR_MAX_RANK]) {
     Ltx2 *z = (Ltx2 *)m;
     z->finished = run->job->decode_only;
-    z->official = ltx2_official(run->job);
+    z->official = guiding_official(run->job);
     m->unproven = z->official ? "--match official" : NULL;
     Ltx2Size s = ltx2_size(z, run->job);
     int64_t all =

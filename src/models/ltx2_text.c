@@ -27,7 +27,7 @@ static Status make(Ltx2 *z, Exec *x, const Run *run, const Tensor context[LTX2_S
     for (int i = 0; i < samples; i++)
         TRY(te_gemma3_states(&z->te, x, run->tokens[text_of(run, i)].row[0].ids, rows, &states[i]));
     model_enter(x, &z->base.part[LTX2_CONNECTORS]);
-    z->connectors.form = ltx2_official(run->job) ? ROPE_SPLIT_DTYPE : ROPE_SPLIT_ONCE;
+    z->connectors.form = guiding_official(run->job) ? ROPE_SPLIT_DTYPE : ROPE_SPLIT_ONCE;
     TRY(ltx2_connectors_run(&z->connectors, x, samples, rows, states, context));
     arena_reset(x->work, mark);
     return OK;
@@ -37,7 +37,7 @@ static Status make(Ltx2 *z, Exec *x, const Run *run, const Tensor context[LTX2_S
 static char *key_of(const Ltx2 *z, const Run *run, int which) {
     const char *negative = run->cfg ? run->text[1] : "";
     char *key = NULL;
-    if (asprintf(&key, "ltx2 %d %d %d %u %d %zu %s %s", ltx2_official(run->job), run->job->max_sequence_length,
+    if (asprintf(&key, "ltx2 %d %d %d %u %d %zu %s %s", guiding_official(run->job), run->job->max_sequence_length,
                  (int)z->base.dtype, model_bounded(run->families), which, run->cfg ? strlen(negative) + 1 : 0, negative,
                  run->text[0]) < 0)
         return NULL;
@@ -109,7 +109,7 @@ Status ltx2_places(Ltx2 *z, Exec *x, const Run *run) {
     Ltx2Place *place = x->dry ? NULL : malloc((size_t)s.tokens[LTX2_VIDEO] * sizeof *place);
     if (!place && !x->dry) return fail(x->error, ERR_MEMORY, "transformer: out of memory for positions");
     z->grid = (Ltx2Grid){.tokens = {s.tokens[LTX2_VIDEO], s.tokens[LTX2_AUDIO]},
-                         .form = ltx2_official(run->job) ? ROPE_SPLIT_DTYPE : ROPE_SPLIT_ONCE};
+                         .form = guiding_official(run->job) ? ROPE_SPLIT_DTYPE : ROPE_SPLIT_ONCE};
     if (run->image) ltx2_image_spans(run, &s, &z->grid);
     if (place) {
         dit_ltx2_places(&z->dit, s.frames, s.rows, s.cols, (double)fps.num / fps.den, place);
