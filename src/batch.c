@@ -174,7 +174,7 @@ Status batch_run(const Cli *cli, const HubEnv *hub, FILE *out, FILE *err, bool t
         return fail(e, ERR_USAGE, "--out: the name is not valid UTF-8, which JSON requires");
     TRY(generate_check_report(cli, e));
     Status s = batch_jobs_read(cli->args[0], cli, &jobs, e);
-    if (!cli->output) note_clips(hub, &jobs);
+    if (s == OK && !cli->output) note_clips(hub, &jobs);
     if (s == OK) s = batch_items_make(&jobs, cli->out, cli->output, cli->shard, cli->shards, &b.items, e);
     if (s == OK) s = run(&b, terminal, out, err, e);
     if (b.pipeline) batch_run_close(&b, NULL);

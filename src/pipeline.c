@@ -54,15 +54,20 @@ static Status set_vae_dtype(Pipeline *p, DType dtype, Error *e) {
     return OK;
 }
 
-static Status open_folder(Pipeline *p, DType dtype, Error *e) {
-    char *path = file_join(p->folder, "model_index.json");
+/* What model_index.json says lies in the folder. json_free(*index) in any case. */
+static Status read_index(const char *folder, Json **index, const ModelOps **ops, Error *e) {
+    char *path = file_join(folder, "model_index.json");
+    *index = NULL;
     if (!path) return fail(e, ERR_MEMORY, "out of memory");
-    Json *index = NULL;
-    Status s = json_read(path, &index, e);
+    Status s = json_read(path, index, e);
     free(path);
-    TRY(s);
+    return s == OK ? model_find(folder, *index, ops, e) : s;
+}
+
+static Status open_folder(Pipeline *p, DType dtype, Error *e) {
     const ModelOps *ops = NULL;
-    s = model_find(p->folder, index, &ops, e);
+    Json *index;
+    Status s = read_index(p->folder, &index, &ops, e);
     if (s == OK) s = ops->open(p->folder, index, dtype, &p->model, e);
     json_free(index);
     return s;
@@ -71,11 +76,9 @@ static Status open_folder(Pipeline *p, DType dtype, Error *e) {
 bool pipeline_would_make_clips(const char *path) {
     if (!file_is_dir(path)) return recognise_model(path, NULL) == OK; /* in one file there is LTX-2 alone */
     const ModelOps *ops = NULL;
-    Json *index = NULL;
-    char *file = file_join(path, "model_index.json");
-    bool clips = file && json_read(file, &index, NULL) == OK && model_find(path, index, &ops, NULL) == OK && ops->clip;
+    Json *index;
+    bool clips = read_index(path, &index, &ops, NULL) == OK && ops->clip;
     json_free(index);
-    free(file);
     return clips;
 }
 
