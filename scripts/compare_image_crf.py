@@ -71,14 +71,14 @@ def main():
     p.add_argument("--crf", default="33,18")
     p.add_argument("--golden")
     a = p.parse_args()
-    import av
-    print(f"PyAV {av.__version__}:", ", ".join(f"{k} {'.'.join(map(str, v))}" for k, v in av.library_versions.items()))
+    from av import __version__, library_versions
+    print(f"PyAV {__version__}:", ", ".join(f"{k} {'.'.join(map(str, v))}" for k, v in library_versions.items()))
     if a.golden:
         from diffusers.utils import load_image
         from safetensors.numpy import save_file
         rgb = np.array(load_image(os.path.join(a.golden, "photo.jpg")))
         save_file({f"crf{c}": np.ascontiguousarray(through_pyav(rgb, c)) for c in (33, 18)},
-                  os.path.join(a.golden, "image_crf.safetensors"), {"pyav": av.__version__})
+                  os.path.join(a.golden, "image_crf.safetensors"), {"pyav": __version__})
         return 0
     return compare(a) != 0
 

@@ -172,7 +172,7 @@ Status batch_run(const Cli *cli, const HubEnv *hub, FILE *out, FILE *err, bool t
     BatchJobs jobs = {0};
     if (cli_utf8_fault(cli->out) >= 0)
         return fail(e, ERR_USAGE, "--out: the name is not valid UTF-8, which JSON requires");
-    TRY(generate_check_report(cli, e));
+    TRY(generate_check_side_files(cli, e));
     Status s = batch_jobs_read(cli->args[0], cli, &jobs, e);
     if (s == OK && !cli->output) note_clips(hub, &jobs);
     if (s == OK) s = batch_items_make(&jobs, cli->out, cli->output, cli->shard, cli->shards, &b.items, e);

@@ -119,7 +119,7 @@ static Status clip_bytes(Bench *b, const Media *media, unsigned char **bytes, si
         b->end = s == OK ? "mp4" : "frames";
         if (s != OK) fprintf(b->o->err, "note: the time ends with the frames: %s\n", why.text);
     }
-    return *b->end == 'm' ? mp4_encode(&clip, &options, bytes, size, e) : OK;
+    return !strcmp(b->end, "mp4") ? mp4_encode(&clip, &options, bytes, size, e) : OK;
 }
 
 /* From the prompt to the bytes of the PNG or MP4, weights in place. Each has a text of its own: none is remembered. */

@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct Decode {
     const Cli *cli;
@@ -124,7 +123,7 @@ static Status make(Decode *d, const OutputOptions *o, Error *e) {
     progress_clear(&d->line);
     if (s == OK && *d->interrupted) s = fail(e, ERR_INTERRUPTED, "interrupted");
     if (s == OK) s = output_write(&d->names, 0, &meta, &media, o, e);
-    if (s == OK && d->record.to_come && !d->cli->keep_latents) unlink(d->cli->args[0]);
+    if (s == OK && d->record.to_come && !d->cli->keep_latents) output_latents_settle(strdup(d->cli->args[0]), NULL);
     output_describe(d->names.kind, o, &meta);
     if (s == OK) s = result(d, &meta, &media, e);
     media_free(&media);
@@ -147,10 +146,10 @@ static Status wanted_output(const Decode *d, char **out, Error *e) {
 
 static Status run(Decode *d, Error *e) {
     const Cli *cli = d->cli;
-    const bool told = d->record.to_come && !cli->output; /* another name may be of another kind */
+    const bool as_left = d->record.to_come && !cli->output; /* another name may be of another kind */
     /* a record that is missing is not made up */
-    OutputOptions o = {.codec = cli->codec || !told ? cli->codec : d->record.to_codec,
-                       .crf = cli->crf >= 0 || cli->codec || !told ? cli->crf : d->record.to_crf,
+    OutputOptions o = {.codec = cli->codec || !as_left ? cli->codec : d->record.to_codec,
+                       .crf = cli->crf >= 0 || cli->codec || !as_left ? cli->crf : d->record.to_crf,
                        .sound = pipeline_sound(d->pipeline),
                        .no_metadata = cli->no_metadata || !d->recorded || d->record.to_no_metadata,
                        .overwrite = cli->overwrite,

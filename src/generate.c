@@ -156,7 +156,7 @@ static Status check_apart(const Cli *cli, const Names *names, Error *e) {
     return OK;
 }
 
-Status generate_check_report(const Cli *cli, Error *e) {
+Status generate_check_side_files(const Cli *cli, Error *e) {
     TRY(check_file("--trace", cli->trace, cli->overwrite, e));
     return check_file("--report", cli->report, cli->overwrite, e);
 }
@@ -374,7 +374,7 @@ static Status run(Run *r, Error *e) {
     const Cli *cli = r->cli;
     TRY(pipeline_resolve(r->pipeline, &r->job, e));
     TRY(make_names(r, e));
-    TRY(generate_check_report(cli, e));
+    TRY(generate_check_side_files(cli, e));
     TRY(check_apart(cli, &r->names, e));
     TRY(generate_check_job(&r->job, cli->overwrite, e));
     if (cli->dry_run) {

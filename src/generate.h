@@ -19,7 +19,7 @@ Job generate_job(const Cli *cli); /* as asked for, not resolved; strings stay th
 PipelineOptions generate_pipeline(const Cli *cli);
 /* Whether pipelines of the two, of one folder, would be the same. */
 bool generate_same_pipeline(const PipelineOptions *a, const PipelineOptions *b);
-Status generate_check_report(const Cli *cli, Error *e);
+Status generate_check_side_files(const Cli *cli, Error *e);
 Status generate_check_job(const Job *job, bool overwrite, Error *e);
 /* NULL: none. */
 Status generate_make_dump(const char *folder, Error *e);

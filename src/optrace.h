@@ -2,7 +2,7 @@
  *
  * Where stages (stages.h) say that two runs part, this says at which op. A line: phase, op, variant, number of the output,
  * dtype, shape ("2x77x768"), hash; tabs between. The hash is of the elements' bits without their order, so that a tensor has
- * the same one whatever its strides, and scripts/trace_reference.py looks for it among the results of PyTorch's own functions:
+ * the same one whatever its strides, and scripts/optrace.py looks for it among the results of PyTorch's own functions:
  *   sum over elements of mix(bits), modulo 2^64, bits as an unsigned number of the element's size,
  *   mix(v): x = (v + 1) * 0x9E3779B97F4A7C15; x ^= x >> 29; x *= 0xBF58476D1CE4E5B9.
  * Last in a line, of up to OPTRACE_ROWS rows (dimension 0, of two and more), each one's own hash, its upper 48 bits in 12 digits:

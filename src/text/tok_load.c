@@ -150,6 +150,7 @@ static Status load_json(const char *class, const char *text, size_t size, const 
     json_free(j);
     return s;
 }
+
 /* The text of a token that is an object; NULL: it has none. */
 static const char *token_name_of(const Json *token) {
     const Json *content = json_get(token, "content");
@@ -159,8 +160,7 @@ static const char *token_name_of(const Json *token) {
 /* A special token's text: a string or an object with content. NULL when the key is absent. */
 static const char *token_name(const Json *j, const char *key) {
     const Json *token = json_get(j, key);
-    if (!cJSON_IsString(token)) token = json_get(token, "content");
-    return cJSON_IsString(token) ? token->valuestring : NULL;
+    return cJSON_IsString(token) ? token->valuestring : token_name_of(token);
 }
 
 static const char *token_or(const Json *config, const Json *specials, const char *key, const char *otherwise) {
