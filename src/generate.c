@@ -131,9 +131,11 @@ static Status make_names(Run *r, Error *e) {
                           .suffix = clips && cli->codec == MP4_FFV1 ? ".mkv" : NULL};
     TRY(names_make(cli->output, &wanted, &r->names, e));
     TRY(names_check(&r->names, cli->overwrite, e));
-    for (int k = 0; k < r->names.count; k++)
-        TRY(output_check(r->names.path[k], r->names.kind, clips, wanted.title, &r->job, &o, e));
-    return OK;
+    Status s = OK;
+    for (int k = 0; s == OK && k < r->names.count; k++)
+        s = output_check(r->names.path[k], r->names.kind, clips, wanted.title, &r->job, &o, e);
+    if (s == ERR_IO && clips && !cli->output) because(e, "a video file by default (-o %%04d.png writes a PNG a frame)");
+    return s;
 }
 
 static Status check_file(const char *option, const char *path, bool overwrite, Error *e) {

@@ -106,12 +106,12 @@ void manual_print(FILE *out) {
     fprintf(out,
             ".\\\" Written by \"ditto man\" from the program's own tables.\n"
             ".TH DITTO 1 \"\" \"ditto %s\" \"User Commands\"\n"
-            ".SH NAME\nditto \\- render pictures from diffusion checkpoints, equal to the reference\n"
+            ".SH NAME\nditto \\- render pictures and clips from diffusion checkpoints, equal to the reference\n"
             ".SH SYNOPSIS\n.B ditto\n.I COMMAND\n[\\fIoptions\\fR]\n.br\n.B ditto\n",
             CLI_VERSION);
     put(options_command(COMMAND_GENERATE)->usage, out);
     fputs("\n.SH DESCRIPTION\n"
-          "Turns a prompt into a picture with a checkpoint in the layout of the diffusers library: the same token ids, "
+          "Turns a prompt into a picture, or a clip with its sound, with a checkpoint in the layout of the diffusers library: the same token ids, "
           "the same noise\n"
           "and the same rounding points as the reference implementation. Standard output carries results only; "
           "everything for\n"

@@ -157,6 +157,8 @@ static Status check_counters(const char *output, Error *e) {
 Status names_make(const char *output, const NamesWanted *w, Names *out, Error *e) {
     *out = (Names){.frames = 1};
     if (output && !output[0]) return fail(e, ERR_USAGE, "--output: the name is empty");
+    if (output && !strcmp(output, "-"))
+        return fail(e, ERR_USAGE, "--output: -: results are files, standard output tells their names; give a file's name");
     bool folder = !output || output[strlen(output) - 1] == '/' || file_is_dir(output);
     const char *suffix = w->suffix ? w->suffix : w->of == NAMES_OF_CLIPS ? ".mp4" : ".png";
     for (size_t i = 0; i < sizeof SUFFIXES / sizeof *SUFFIXES; i++)

@@ -42,6 +42,7 @@ refused 6 "--report: $here is a folder" "a folder as report" ditto -p "a cat" -o
 refused 6 "--report: nowhere: no such folder to write to" "a report's folder that is not there" ditto -p "a cat" -o b.png --report nowhere/r.json
 refused 6 "--report: /proc/r.json: cannot create" "a report's folder that takes no files" ditto -p "a cat" -o b.png --report /proc/r.json
 refused 6 "--trace: nowhere: no such folder to write to" "a trace's folder" ditto -p "a cat" -o b.png --trace nowhere/t.tsv
+refused 2 "--output: -: results are files" "standard output as a file" ditto -p "a cat" -o -
 refused 2 "--output and --report are both b.png" "a report in the picture's place" ditto -p "a cat" -o b.png --report b.png
 refused 2 "--report and --trace are both r" "a report in the trace's place" ditto -p "a cat" -o b.png --report r --trace r
 printf '{"prompt":"x"}\n' >"$here.jobs"

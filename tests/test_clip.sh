@@ -148,6 +148,7 @@ why=
 rm probe.wav
 if [ -n "$why" ]; then
     refused 6 "built without libav, which writes video files" "a video file" clip -p x -o x.mp4
+    refused 6 "by default (-o %04d.png writes a PNG a frame): ./shapes-9.mp4: this ditto" "no name" clip -p x --seed 9
     is_left "no libav" ""
     for part in files verify rooms libav encoders ffprobe; do echo "skipped: $part: $why"; done
     echo "$passed passed, $failed failed (6 skipped: $why)"
@@ -342,6 +343,8 @@ if [ "$why" = "no C compiler" ] && cc -std=c11 -D_GNU_SOURCE -O1 -shared -fPIC -
     refused 6 "x.mp4: --codec h264: the installed libav (libavcodec " "no encoder" failing avcodec_find_encoder_by_name 0 0
     grep -q 'has no encoder libx264$' .err
     is $? "no encoder: its name: $(cat .err)"
+    refused 6 "by default (-o %04d.png writes a PNG a frame): ./shapes-9.mp4: --codec h264" "no encoder, no name" env \
+        LD_PRELOAD="$library" FAIL_SYMBOL=avcodec_find_encoder_by_name FAIL_AT=0 FAIL_CODE=0 "$CLIPS" -m shapes -q -p x --seed 9
     is_left "no encoder: found before the work" ""
     picture() { "$CLIPS" bench picture -m shapes --device cpu --runs 1 --warmup 1; }
     works "a clip timed" picture
