@@ -3,7 +3,7 @@
  * Files and the command line are test_clip.sh's. */
 #include "clip_model.h"
 #include "device_test.h"
-#include "expect.h"
+#include "expect_pipeline.h"
 #include "pipeline.h"
 #include "plan.h"
 
@@ -96,7 +96,7 @@ static void on_step(void *user, const char *phase, int done, int total) {
 static void test_pipeline(const char *folder) {
     Error e = {0};
     Pipeline *p;
-    expect_ok(pipeline_open(&(PipelineOptions){.model = folder, .device = "cpu"}, &p, &e), &e);
+    p = expect_pipeline(folder);
     Kept kept = {0};
     Marks marks = {0};
     LatentsWatch watch = {keep, &kept};

@@ -4,7 +4,7 @@
  *
  * GOLDEN_VERBOSE=1 prints how near everything is. Easy to get wrong: run from the repository root. */
 #include "device_test.h"
-#include "expect.h"
+#include "expect_pipeline.h"
 #include "golden_img2img.h"
 #include "golden_runs.h"
 #include "golden_zimage.h"
@@ -112,7 +112,7 @@ static void recorded(void) {
     double strength;
     Error e = {0};
     Pipeline *p = NULL;
-    expect_ok(pipeline_open(&(PipelineOptions){.model = GOLDEN_MODEL, .device = "cpu"}, &p, &e), &e);
+    p = expect_pipeline(GOLDEN_MODEL);
     while (f && p && fgets(line, sizeof line, f)) {
         count++;
         if (sscanf(line, "jpeg %79s %d %d %d %79s", name, &a, &b, &c, sum) == 5) {
@@ -433,13 +433,12 @@ static void memory(DType dtype) {
 /* A folder whose VAE has no encoder draws from text, and refuses an image by the tensors' names. */
 static void without_encoder(void) {
     Error e = {0};
-    Pipeline *p = NULL;
     Media media = {0};
     char model[600];
     snprintf(model, sizeof model, "%s/half", folder);
     mutate_copy_folder(GOLDEN_MODEL, model);
     mutate_drop(model, IMG2IMG_VAE, "encoder.");
-    expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu"}, &p, &e), &e);
+    Pipeline *p = expect_pipeline(model);
     if (!p) return;
     for (int i = 0; i < 2; i++) { /* the refusal leaves the pipeline usable */
         Job job = small_job(false);
@@ -471,8 +470,8 @@ static void refusals(void) {
     const uint8_t pixel[15 * 9 * 3] = {0};
     expect_ok(png_write(in_folder("small.png"), pixel, 15, 9, NULL, 0, true, &e), &e);
     free(bytes);
-    expect_ok(pipeline_open(&(PipelineOptions){.model = GOLDEN_MODEL, .device = "cpu"}, &p, &e), &e);
-    expect_ok(pipeline_open(&(PipelineOptions){.model = ZIMAGE_MODEL, .device = "cpu"}, &z, &e), &e);
+    p = expect_pipeline(GOLDEN_MODEL);
+    z = expect_pipeline(ZIMAGE_MODEL);
     const struct { const char *image; double strength; bool given; Status code; const char *text; } CASES[] = {
         {"none.png", 0, false, ERR_IO, "none.png"}, {"text.png", 0, false, ERR_IO, "is neither a PNG nor a JPEG file"},
         {"big.png", 0, false, ERR_IO, "32768x16384 pixels are too many"}, {".", 0, false, ERR_IO, "--image"},
@@ -503,9 +502,7 @@ static void refusals(void) {
 
 static void defaults(void) {
     Error e = {0};
-    Pipeline *p = NULL, *z = NULL;
-    expect_ok(pipeline_open(&(PipelineOptions){.model = GOLDEN_MODEL, .device = "cpu"}, &p, &e), &e);
-    expect_ok(pipeline_open(&(PipelineOptions){.model = ZIMAGE_MODEL, .device = "cpu"}, &z, &e), &e);
+    Pipeline *p = expect_pipeline(GOLDEN_MODEL), *z = expect_pipeline(ZIMAGE_MODEL);
     Job job = {.prompt = "a", .image = GOLDEN_DIR "/photo.jpg"};
     expect_ok(pipeline_resolve(p, &job, &e), &e);
     expect(job.width == 1024 && job.height == 1024 && job.steps == 28 && job.guidance == 7 && job.strength == 0.6);

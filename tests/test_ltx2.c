@@ -4,6 +4,7 @@
  * GOLDEN_VERBOSE=1 prints every stage; --write DIR writes the model and nothing else.
  * Easy to get wrong: run from the repository root. */
 #include "golden_judge.h"
+#include "expect_pipeline.h"
 #include "golden_ltx2_model.h"
 #include "golden_runs.h"
 #include "plan.h"
@@ -96,9 +97,8 @@ static void levels(const char *model) {
                  {1, .999325f, .998615f, .997866f, .997076f, .996242f},
                  {.820277f, .770543f, .689177f, .531940f, .1f, 0}}};
     static const float DISTILLED[] = {1.0f, .99375f, .9875f, .98125f, .975f, .909375f, .725f, .421875f, 0};
-    Pipeline *p = NULL;
+    Pipeline *p = expect_pipeline(model);
     Error e = {0};
-    expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu"}, &p, &e), &e);
     if (!p) return;
     Model *m = pipeline_facts(p).model;
     for (size_t i = 0; i < sizeof WANT / sizeof *WANT; i++) {
@@ -129,11 +129,10 @@ static void levels(const char *model) {
 /* A picture's own tokens count among those that shift the levels, for every job of a pipeline: the ones before it, planned or
  * run, must not matter. */
 static void again(const char *model) {
-    Pipeline *p = NULL;
     Error e = {0};
     Plan plan;
     float first = 0;
-    expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu"}, &p, &e), &e);
+    Pipeline *p = expect_pipeline(model);
     if (!p) return;
     Model *m = pipeline_facts(p).model;
     Job job = {.prompt = "a", .image = PHOTO ":1", .width = 64, .height = 64, .frames = 9, .steps = 4};
@@ -151,12 +150,10 @@ static void again(const char *model) {
 }
 
 static void jobs(const char *model) {
-    Pipeline *p = NULL;
+    Job job;
+    Pipeline *p = expect_defaults(model, &job);
     Error e = {0};
-    expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu"}, &p, &e), &e);
     if (!p) return;
-    Job job = {.prompt = "a"};
-    expect_ok(pipeline_resolve(p, &job, &e), &e);
     expect(job.width == 768 && job.height == 512 && job.frames == 121 && job.fps.num == 24 &&
            job.steps == 30);
     expect(job.cfg && job.cfg_scale == 3 && job.guide[GUIDE_RESCALE] == 0.7 &&

@@ -5,6 +5,7 @@
  * Easy to get wrong: run from the repository root; the restatement's own bits of a run are BLAS', so that runs are judged as
  * golden_runs.h says, and only what has one order is compared to the bit. */
 #include "golden_judge.h"
+#include "expect_pipeline.h"
 #include "golden_ltx2_model.h"
 #include "golden_runs.h"
 #include "stages.h"
@@ -207,9 +208,8 @@ static void profiles(const char *model, const char *folder) {
 static void levels(const char *model) {
     static const float FIRST[] = {1, .996449f, .992737f, .988851f, .984780f, .980510f},
                        LAST[] = {.488430f, .420719f, .337809f, .233936f, .1f, 0};
-    Pipeline *p = NULL;
+    Pipeline *p = expect_pipeline(model);
     Error e = {0};
-    expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu"}, &p, &e), &e);
     if (!p) return;
     Ltx2 *z = (Ltx2 *)pipeline_facts(p).model;
     for (int wide = 0; wide < 2; wide++) {

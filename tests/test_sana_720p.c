@@ -6,6 +6,7 @@
  *
  * GOLDEN_VERBOSE=1 prints every stage. Easy to get wrong: run from the repository root. */
 #include "golden_judge.h"
+#include "expect_pipeline.h"
 #include "golden_ltx2_vae.h"
 #include "golden_runs.h"
 #include "golden_sana_model.h"
@@ -274,12 +275,10 @@ static DType decodes_in(const char *model, DType dtype, DType vae) {
 }
 
 static void jobs(const char *model) {
-    Pipeline *p = NULL;
+    Job job;
+    Pipeline *p = expect_defaults(model, &job);
     Error e = {0};
-    expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu"}, &p, &e), &e);
     if (!p) return;
-    Job job = {.prompt = "a"};
-    expect_ok(pipeline_resolve(p, &job, &e), &e);
     expect(job.width == 1280 && job.height == 704 && job.frames == 81 && job.fps.num == 16 && job.fps.den == 1);
     expect(job.steps == 50 && job.cfg && job.cfg_scale == 6 && job.made_width == 1280 && job.made_height == 704);
     const struct { int width, height, made_width, made_height; } bins[] = { /* as classify_height_width_bin has them */

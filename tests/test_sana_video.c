@@ -4,6 +4,7 @@
  *
  * GOLDEN_VERBOSE=1 prints every stage. Easy to get wrong: run from the repository root. */
 #include "golden_judge.h"
+#include "expect_pipeline.h"
 #include "golden_runs.h"
 #include "golden_sana_model.h"
 #include "meta.h"
@@ -88,10 +89,8 @@ static uint8_t *rendered(Pipeline *p, Job job, int width, int height) {
  * very same. */
 static void choices(const char *folder) {
     char model[600];
-    Error e = {0};
-    Pipeline *p = NULL;
     snprintf(model, sizeof model, "%s/model", folder);
-    expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu"}, &p, &e), &e);
+    Pipeline *p = expect_pipeline(model);
     if (!p) return;
     Job job = {.prompt = "a", .width = 64, .height = 32, .frames = 5, .steps = 1, .seed = 3}, turned = job, small = job;
     turned.layout = "reference";
@@ -179,11 +178,10 @@ static void high(const char *folder) {
 
 /* What is said of texts that are cut: the negative one is read without instruction and motion score. */
 static void told(const char *folder) {
-    Pipeline *p = NULL;
     Error e = {0};
     char model[600], said[1000] = "";
     snprintf(model, sizeof model, "%s/model", folder);
-    expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu"}, &p, &e), &e);
+    Pipeline *p = expect_pipeline(model);
     if (!p) return;
     Model *m = pipeline_facts(p).model;
     Job job = {.prompt = "a", .negative_prompt = "b c d e f g h i j k l", .max_sequence_length = 4, .motion_score = 30};
@@ -207,14 +205,12 @@ static void told(const char *folder) {
 }
 
 static void jobs(const char *folder) {
-    Pipeline *p = NULL;
     Error e = {0};
     char model[600];
     snprintf(model, sizeof model, "%s/model", folder);
-    expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu"}, &p, &e), &e);
+    Job job;
+    Pipeline *p = expect_defaults(model, &job);
     if (!p) return;
-    Job job = {.prompt = "a"};
-    expect_ok(pipeline_resolve(p, &job, &e), &e);
     expect(job.width == 832 && job.height == 480 && job.frames == 81 && job.fps.num == 16 && job.fps.den == 1 && job.steps == 50);
     expect(job.cfg && job.cfg_scale == 6 && job.negative_prompt && !*job.negative_prompt && job.max_sequence_length == 300);
     job = (Job){.prompt = "a", .cfg_scale = 1, .cfg_scale_given = true};
@@ -254,13 +250,12 @@ static void jobs(const char *folder) {
 /* A checkpoint with rotary tables for `positions` only: its defaults are as much of the pipeline's as those allow. */
 static void few_positions(const char *folder, const char *positions, int width, int height, int frames) {
     char model[600], path[700];
-    Pipeline *p = NULL;
     Error e = {0};
     Job job = {.prompt = "a"};
     snprintf(model, sizeof model, "%s/model", folder);
     snprintf(path, sizeof path, "%s/transformer", model);
     mutate_json(path, "config.json", "rope_max_seq_len", positions);
-    expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu"}, &p, &e), &e);
+    Pipeline *p = expect_pipeline(model);
     if (!p) return;
     expect_ok(pipeline_resolve(p, &job, &e), &e);
     expect(job.width == width && job.height == height && job.frames == frames);

@@ -6,6 +6,7 @@
  *
  * GOLDEN_VERBOSE=1 prints every stage. Easy to get wrong: run from the repository root. */
 #include "core/sha256.h"
+#include "expect_pipeline.h"
 #include "golden_judge.h"
 #include "golden_runs.h"
 #include "golden_zimage.h"
@@ -83,13 +84,11 @@ static void one_prompt(Pipeline *p, char *line, int number) {
 }
 
 static void prompts(void) {
-    Pipeline *p = NULL;
-    Error e = {0};
     FILE *f = fopen(GOLDEN_DIR "/zimage_prompts.txt", "r");
     char *line = NULL;
     size_t cap = 0;
     int count = 0;
-    expect_ok(pipeline_open(&(PipelineOptions){.model = ZIMAGE_MODEL, .device = "cpu"}, &p, &e), &e);
+    Pipeline *p = expect_pipeline(ZIMAGE_MODEL);
     while (f && p && getline(&line, &cap, f) > 0) one_prompt(p, line, ++count);
     expect(count >= 19);
     free(line);
@@ -100,12 +99,10 @@ static void prompts(void) {
 /* --- jobs --- */
 
 static void resolved(const char *model, bool base) {
-    Pipeline *p = NULL;
+    Job job;
+    Pipeline *p = expect_defaults(model, &job);
     Error e = {0};
-    expect_ok(pipeline_open(&(PipelineOptions){.model = model, .device = "cpu"}, &p, &e), &e);
     if (!p) return;
-    Job job = {.prompt = "a"};
-    expect_ok(pipeline_resolve(p, &job, &e), &e);
     expect(job.width == 1024 && job.height == 1024 && job.steps == (base ? 50 : 8) && job.max_sequence_length == 512);
     expect(base ? job.cfg && job.cfg_scale == 5 && job.negative_prompt && !*job.negative_prompt
                 : !job.cfg && job.cfg_scale == 0 && !job.negative_prompt);
@@ -129,9 +126,8 @@ static void resolved(const char *model, bool base) {
 
 /* Options of the one model are refused by the other. */
 static void foreign(void) {
-    Pipeline *p = NULL;
+    Pipeline *p = expect_pipeline(GOLDEN_MODEL);
     Error e = {0};
-    expect_ok(pipeline_open(&(PipelineOptions){.model = GOLDEN_MODEL, .device = "cpu"}, &p, &e), &e);
     if (!p) return;
     Job job = {.prompt = "a", .cfg_normalization = 1};
     expect_status(pipeline_resolve(p, &job, &e), ERR_USAGE, "they belong to Z-Image", &e);
