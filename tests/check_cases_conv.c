@@ -258,6 +258,29 @@ static void make_conv(Case *c) {
     finish_conv(c, y, x, w, bias, raw, skipping, skip_biased, &a->skip, &a->skip_bias, kind[2], &g);
 }
 
+enum { PLAIN_CLIPS = 156, FEW_CLIPS = 18 };
+
+/* Wan's last convolution: tiles of 14 x 14 cut off on both sides, whole ones, none that has no border; one frame and several.
+ * Every third one's lines lie apart. */
+static void make_few_frames(Case *c, Conv3d *a) {
+    static const int64_t shapes[][3] = {{3, 14, 14}, {3, 1, 1}, {6, 15, 29}, {4, 30, 17}, {3, 5, 100}, {7, 43, 28}};
+    const int64_t *s = shapes[(c->index - PLAIN_CLIPS) % 6];
+    Geometry g = {.frames = s[0], .h = check_dim(c, s[1], 16), .w = check_dim(c, s[2], 16), .cin = 96, .cout = 3, .k = 3, .kw = 3,
+                  .stride = 1, .top = 1, .left = 1, .bottom = 1, .right = 1, .kt = 3, .stride_t = 1};
+    int form = (c->index - PLAIN_CLIPS) / 6; /* bias; none; left */
+    Layout lx = c->index % 3 ? LAYOUT_DENSE : LAYOUT_PADDED;
+    check_label(c, "%lld frames of %lldx%lld, 96 to 3 channels, bias %s, x %s", (long long)g.frames, (long long)g.h,
+                (long long)g.w, form == 0 ? "added" : form == 1 ? "absent" : "left", check_layout_name(lx));
+    Buf *x = check_in(c, "x", &a->x, BF16, lx, SHAPE(g.frames, g.h, g.w, g.cin));
+    Buf *w = check_weight(c, 0, BF16, BF16, LAYOUT_DENSE, SHAPE(g.cout, 3, 3, 3, g.cin));
+    Buf *bias = form == 1 ? NULL : check_bias(c, 0, BF16, g.cout);
+    Buf *y = check_out(c, "y", &a->y, BF16, LAYOUT_DENSE, SHAPE(g.frames - 2, g.h, g.w, g.cout));
+    a->w = &c->weight[0];
+    a->stride_t = a->pad = 1;
+    a->form = form == 2 ? CONV_RAW : CONV_BIAS;
+    finish_conv(c, y, x, w, bias, form == 2, false, false, &a->skip, &a->skip_bias, BF16, &g);
+}
+
 static void make_conv3d(Case *c) {
     static const int64_t shapes[][9] = {/* frames of x, picture, channels, kernel in time and space, stride in time, zeros */
                                         {1, 1, 1, 1, 1, 1, 1, 1},     {3, 5, 7, 3, 4, 3, 3, 1},     {6, 9, 11, 96, 32, 3, 3, 1},
@@ -268,6 +291,10 @@ static void make_conv3d(Case *c) {
     static const DType kinds[][3] = {{F32, F32, F32}, {BF16, BF16, BF16}, {F32, BF16, F32}, {BF16, F32, BF16}};
     enum { SHAPES = 13 };
     ARGS(Conv3d);
+    if (c->index >= PLAIN_CLIPS) {
+        make_few_frames(c, a);
+        return;
+    }
     const int64_t *s = shapes[c->index % SHAPES];
     const DType *kind = kinds[c->index / SHAPES % 4];
     int form = c->index / SHAPES / 4 % 3; /* bias; none; left, or with another path */
@@ -506,7 +533,7 @@ static void make_groupnorm(Case *c) {
 const CaseSet CHECK_CONV[] = {
     {OP_conv2d, PLAIN_CASES + FEW_CASES, make_conv},
     {OP_upsample_conv, 224, make_conv},
-    {OP_conv3d, 156, make_conv3d},
+    {OP_conv3d, PLAIN_CLIPS + FEW_CLIPS, make_conv3d},
     {OP_dwconv3_glu, 7 * 8, make_dwconv3_glu},
     {OP_groupnorm, 72, make_groupnorm},
     {OP_groupnorm_silu, 73, make_groupnorm},

@@ -91,8 +91,10 @@ int run_default_threads(void) {
 
 /* --- one run --- */
 
-/* The variant alone; the reference stands behind it, for shapes that it hands over, unless that needs scratch, which the
- * variant does not declare. */
+static size_t scratch_of(const Impl *impl, const Exec *x, const void *args) { return impl->scratch ? impl->scratch(x, args) : 0; }
+
+/* The variant alone; the reference stands behind it, for shapes that it hands over, unless that needs more scratch than the
+ * variant declares. */
 void run_choose(Session *t, OpId op, DType dtype, int variant, const void *args) {
     const Impl *impl = t->ops.impl[op][variant], *reference = ops_reference(&t->ops, op);
     t->only = t->ops;
@@ -112,7 +114,8 @@ void run_choose(Session *t, OpId op, DType dtype, int variant, const void *args)
                   .dtype = dtype,
                   .unary = t->cuda ? NULL : &t->unary,
                   .cuda = t->cuda};
-    t->only.count[op] = 1 + (reference != impl && (!reference->scratch || !reference->scratch(&t->x, args)));
+    t->only.count[op] = 2;
+    t->only.count[op] = 1 + (reference != impl && scratch_of(reference, &t->x, args) <= scratch_of(impl, &t->x, args));
 }
 
 bool run_refuses(Session *t, const Case *c, int variant, char *why, size_t size) {

@@ -53,6 +53,7 @@ const int FAMILIES_CPU_COUNT = sizeof FAMILIES_CPU / sizeof *FAMILIES_CPU;
 #ifdef HAVE_CUDA
 const Family FAMILIES_CUDA[] = {
     {"linear-gelu-f32", BOUNDED, LINEAR_GELU_F32_CUDA, 2, "linear + GELU, the product kept in f32"},
+    {"conv-few", BOUNDED, CONV_FEW_CUDA, 2, "VAE decoders: convolutions from 16 channels and to 3 read a picture once"},
     {"vae-kl-rewrite", BOUNDED, VAE_KL_REWRITE_CUDA, 3,
      "VAE decoders: GroupNorm + SiLU in f32, upsampling by phases, folded attention"},
     {"wan-norm", BOUNDED, WAN_NORM_CUDA, 1, "Wan's VAE: RMS norm + SiLU in f32"},

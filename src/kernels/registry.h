@@ -118,7 +118,7 @@ extern const Impl WAVE_CUDA[], WAVE_TRANSPOSE_CUDA[];
 extern const int WAVE_CUDA_COUNT;
 extern const Impl FRAMES_CUDA[], LTX_NORM_CUDA[];
 extern const int FRAMES_CUDA_COUNT;
-extern const Impl VAE_KL_REWRITE_CUDA[];
+extern const Impl VAE_KL_REWRITE_CUDA[], CONV_FEW_CUDA[];
 extern const Impl NORM_MEAN_CUDA[];
 extern const int NORM_MEAN_CUDA_COUNT;
 extern const Impl GUIDANCE_CUDA[];
