@@ -51,7 +51,8 @@ static void expect_silu(Buf *y, int64_t i, const double z[3], DType inner) {
     DType t = y->view.dtype;
     double low = fmin(z[0], z[2]), high = fmax(z[0], z[2]);
     double a = silu(low, inner), b = silu(high, inner), want = silu(z[1], inner);
-    double least = fmin(a, b), most = fmax(a, b), slack = inner == F32 ? 9 * CHECK_U * fmax(fabs(least), fabs(most)) : 0;
+    double least = fmin(a, b), most = fmax(a, b), slack = 0;
+    if (inner == F32) slack = (9 + 2 * fmax(0, -low)) * CHECK_U * fmax(fabs(least), fabs(most));
     if (low < -1.2785 && high > -1.2784) least = inner == BF16 ? -0.279296875 : -0.2784646; /* SiLU's minimum */
     if (inner == F32 && low < -80) slack += 80 * exp(-80); /* where an exponential may have left f32 */
     check_between(y, i, check_r(want, t), check_r(least - slack, t), check_r(most + slack, t));

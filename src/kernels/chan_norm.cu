@@ -1,13 +1,10 @@
 /* chan_norm.cu - CUDA reference of chan_rmsnorm, chan_rmsnorm_silu (norm.h), chan_affine (elementwise.h) and roll (conv.h), and
  * chan_rmsnorm_silu of the family wan-norm (KEEP: only the result is rounded).
  *
- * A pixel belongs to a power of two of lanes, so that its vectors of 16 bytes fill them in a few turns: 96 channels of BF16
- * are three vectors for each of four lanes, and a warp reads eight pixels in whole lines. Gamma and bias stay in registers
- * over all pixels of a thread. Shapes without that form take a warp a row, an element a lane.
- * Easy to get wrong: the quotient must be a division's. x r, r = 1 / length, corrected once by the exact remainder, is that
- * where nothing over- or underflows (Markstein); what could is divided, and so is zero, whose sign the remainder would take.
+ * Whole vectors go by a few lanes a pixel (chan_norm.cuh), gamma and bias in registers over all pixels of a thread; BF16 with
+ * SiLU by chan_norm_silu.cu. Other shapes take a warp a row, an element a lane.
  * SiLU of a rounded BF16 value: cuda_act.cuh. */
-#include "kernels/chan_norm.h"
+#include "kernels/chan_norm.cuh"
 #include "kernels/conv_frames.h"
 #include "kernels/cuda_act.cuh"
 #include "kernels/cuda_rows.cuh"
@@ -16,31 +13,14 @@
 using rows::narrow;
 using rows::r;
 using rows::widen;
+using namespace chan_norm;
 
 namespace {
 
-constexpr int THREADS = 256, MOST_TURNS = 4, BLOCKS_AN_SM = 8;
+constexpr int THREADS = 256, BLOCKS_AN_SM = 8;
 constexpr unsigned ALL = 0xffffffffu;
 
 /* --- arithmetic of one element --- */
-
-__device__ inline float length_of(float square) {
-    float l = sqrtf(square);
-    return l < 1e-12f ? 1e-12f : l; /* NaN stays */
-}
-
-struct Divisor {
-    float by, inverse;
-    bool plain; /* x / by is x inverse, corrected */
-};
-
-__device__ inline Divisor divisor(float by) { return {by, 1.0f / by, by < 0x1p100f}; } /* at least 1e-12 */
-
-__device__ inline float divided(float x, const Divisor &d) {
-    float q = x * d.inverse;
-    if (!d.plain || !(fabsf(q) >= 0x1p-60f)) return x / d.by;
-    return fmaf(fmaf(-q, d.by, x), d.inverse, q);
-}
 
 template <typename T> __device__ inline float silu_rounded(float z) { return act::silu_of_bf16(z); }
 template <> __device__ inline float silu_rounded<float>(float z) { return z / (1.0f + expf(-z)); }
@@ -54,7 +34,7 @@ template <typename T, bool SILU, bool KEEP>
 __device__ inline float normed(float v, const Divisor &d, float scale, float gamma) {
     if (KEEP) {
         float z = v * (d.inverse * scale) * gamma;
-        return SILU ? __fdividef(z, 1.0f + __expf(-z)) : z;
+        return __fdividef(z, 1.0f + __expf(-z));
     }
     float z = r<T>(r<T>(r<T>(divided(v, d)) * scale) * gamma);
     return SILU ? silu_rounded<T>(z) : z;
@@ -62,7 +42,7 @@ __device__ inline float normed(float v, const Divisor &d, float scale, float gam
 
 /* --- a few lanes a pixel --- */
 
-template <typename T, int TURNS, bool SILU, bool BIAS, bool KEEP>
+template <typename T, int TURNS, bool SILU, bool BIAS>
 __global__ void __launch_bounds__(THREADS) k_chan_norm(T *y, const T *x, const T *gamma, const T *bias, int64_t pixels,
                                                        int vectors, int lanes, float scale) {
     constexpr int V = 16 / sizeof(T);
@@ -72,10 +52,8 @@ __global__ void __launch_bounds__(THREADS) k_chan_norm(T *y, const T *x, const T
     Vector g[TURNS], add[TURNS];
 #pragma unroll
     for (int t = 0; t < TURNS; t++) {
-        int i = lane + t * lanes;
-        if (i >= vectors) continue;
-        g[t] = ((const Vector *)gamma)[i];
-        if (BIAS) add[t] = ((const Vector *)bias)[i];
+        g[t] = ((const Vector *)gamma)[lane + t * lanes];
+        if (BIAS) add[t] = ((const Vector *)bias)[lane + t * lanes];
     }
     /* a warp's pixels end together: all lanes take part in the sums */
     int64_t first = ((int64_t)blockIdx.x * THREADS + (threadIdx.x & ~31)) / lanes;
@@ -86,14 +64,14 @@ __global__ void __launch_bounds__(THREADS) k_chan_norm(T *y, const T *x, const T
         const Vector *from = (const Vector *)x + pixel * vectors;
 #pragma unroll
         for (int t = 0; t < TURNS; t++)
-            if (here && lane + t * lanes < vectors) v[t] = from[lane + t * lanes];
+            if (here) v[t] = from[lane + t * lanes];
 #pragma unroll
         for (int t = 0; t < TURNS; t++) {
-            if (!here || lane + t * lanes >= vectors) continue;
+            if (!here) continue;
 #pragma unroll
             for (int i = 0; i < V; i++) {
                 float e = widen<T>(v[t].v[i]);
-                if (BIAS) e = biased<T, KEEP>(e, widen<T>(add[t].v[i]));
+                if (BIAS) e = biased<T, false>(e, widen<T>(add[t].v[i]));
                 square = fmaf(e, e, square);
             }
         }
@@ -102,12 +80,12 @@ __global__ void __launch_bounds__(THREADS) k_chan_norm(T *y, const T *x, const T
         Vector *to = (Vector *)y + pixel * vectors;
 #pragma unroll
         for (int t = 0; t < TURNS; t++) {
-            if (!here || lane + t * lanes >= vectors) continue;
+            if (!here) continue;
 #pragma unroll
             for (int i = 0; i < V; i++) {
                 float e = widen<T>(v[t].v[i]);
-                if (BIAS) e = biased<T, KEEP>(e, widen<T>(add[t].v[i]));
-                v[t].v[i] = narrow<T>(normed<T, SILU, KEEP>(e, d, scale, widen<T>(g[t].v[i])));
+                if (BIAS) e = biased<T, false>(e, widen<T>(add[t].v[i]));
+                v[t].v[i] = narrow<T>(normed<T, SILU, false>(e, d, scale, widen<T>(g[t].v[i])));
             }
             to[lane + t * lanes] = v[t];
         }
@@ -141,25 +119,7 @@ __global__ void __launch_bounds__(THREADS) k_chan_norm_row(rows::View y, rows::V
 
 /* --- choosing --- */
 
-/* How a pixel of `vectors` is spread: `lanes` a power of two up to 32, `turns` up to MOST_TURNS; turns 0: it cannot be. Of the
- * spreads the one that leaves the fewest lanes idle, and of those the one with more turns, so more loads under way. */
-struct Spread {
-    int lanes, turns;
-};
-
-Spread spread_of(int64_t vectors) {
-    Spread best = {};
-    int64_t least = INT64_MAX;
-    for (int lanes = 1; lanes <= 32; lanes *= 2) {
-        int64_t turns = (vectors + lanes - 1) / lanes;
-        if (turns > MOST_TURNS || turns * lanes >= least) continue;
-        least = turns * lanes;
-        best = {lanes, (int)turns};
-    }
-    return best;
-}
-
-template <typename T, int TURNS, bool SILU, bool KEEP> Status launch(Exec *x, const ChanRmsNorm *a, Spread s, float scale) {
+template <typename T, int TURNS, bool SILU> Status launch(Exec *x, const ChanRmsNorm *a, Spread s, float scale) {
     int64_t c = a->w.shape[0], pixels = tensor_numel(a->x) / c, wanted = (pixels * s.lanes + THREADS - 1) / THREADS;
     int64_t most = (int64_t)x->cuda->sm_count * BLOCKS_AN_SM;
     unsigned blocks = (unsigned)(wanted < most ? wanted : most);
@@ -167,31 +127,32 @@ template <typename T, int TURNS, bool SILU, bool KEEP> Status launch(Exec *x, co
     const T *from = (const T *)a->x.data, *gamma = (const T *)a->w.data, *bias = a->bias.rank ? (const T *)a->bias.data : NULL;
     cudaStream_t stream = x->cuda->stream;
     if (bias)
-        k_chan_norm<T, TURNS, SILU, true, KEEP><<<blocks, THREADS, 0, stream>>>((T *)a->y.data, from, gamma, bias, pixels,
-                                                                               vectors, s.lanes, scale);
+        k_chan_norm<T, TURNS, SILU, true><<<blocks, THREADS, 0, stream>>>((T *)a->y.data, from, gamma, bias, pixels, vectors,
+                                                                         s.lanes, scale);
     else
-        k_chan_norm<T, TURNS, SILU, false, KEEP><<<blocks, THREADS, 0, stream>>>((T *)a->y.data, from, gamma, bias, pixels,
-                                                                                vectors, s.lanes, scale);
+        k_chan_norm<T, TURNS, SILU, false><<<blocks, THREADS, 0, stream>>>((T *)a->y.data, from, gamma, bias, pixels, vectors,
+                                                                          s.lanes, scale);
     return cuda_launched(x, SILU ? "chan_rmsnorm_silu" : "chan_rmsnorm");
 }
 
-template <typename T, bool SILU, bool KEEP> Status choose(Exec *x, const ChanRmsNorm *a) {
-    const Tensor *all[] = {&a->y, &a->x, &a->w, &a->bias};
-    int64_t c = a->w.shape[0];
-    float scale = (float)sqrt((double)c);
-    bool wide = c * (int64_t)sizeof(T) % 16 == 0;
-    for (const Tensor *t : all) wide = wide && (!t->rank || (tensor_contiguous(*t) && (uintptr_t)t->data % 16 == 0));
-    Spread s = wide ? spread_of(c * (int64_t)sizeof(T) / 16) : Spread{};
-    if (s.turns == 1) return launch<T, 1, SILU, KEEP>(x, a, s, scale);
-    if (s.turns == 2) return launch<T, 2, SILU, KEEP>(x, a, s, scale);
-    if (s.turns == 3) return launch<T, 3, SILU, KEEP>(x, a, s, scale);
-    if (s.turns == 4) return launch<T, 4, SILU, KEEP>(x, a, s, scale);
+template <typename T, bool SILU, bool KEEP> Status by_rows(Exec *x, const ChanRmsNorm *a) {
+    float scale = (float)sqrt((double)a->w.shape[0]);
     rows::Walk w = rows::walk_of(a->y);
     unsigned blocks = (unsigned)((w.rows * 32 + THREADS - 1) / THREADS);
     k_chan_norm_row<T, SILU, KEEP><<<blocks, THREADS, 0, x->cuda->stream>>>(
         rows::view_of(a->y, w), rows::view_of(a->x, w), (const T *)a->w.data, a->bias.rank ? (const T *)a->bias.data : NULL, w,
         scale);
     return cuda_launched(x, SILU ? "chan_rmsnorm_silu" : "chan_rmsnorm");
+}
+
+template <typename T, bool SILU> Status choose(Exec *x, const ChanRmsNorm *a) {
+    Spread s = spread_of(a);
+    float scale = (float)sqrt((double)a->w.shape[0]);
+    if (s.turns == 1) return launch<T, 1, SILU>(x, a, s, scale);
+    if (s.turns == 2) return launch<T, 2, SILU>(x, a, s, scale);
+    if (s.turns == 3) return launch<T, 3, SILU>(x, a, s, scale);
+    if (s.turns == 4) return launch<T, 4, SILU>(x, a, s, scale);
+    return by_rows<T, SILU, false>(x, a);
 }
 
 bool vector_of(const Tensor &t, const Tensor &like) {
@@ -212,20 +173,22 @@ Status chan_rmsnorm(Exec *x, const void *args) {
     const ChanRmsNorm *a = (const ChanRmsNorm *)args;
     TRY(check(x, OP_chan_rmsnorm, a));
     if (!tensor_numel(a->x)) return OK;
-    return a->x.dtype == BF16 ? choose<__nv_bfloat16, false, false>(x, a) : choose<float, false, false>(x, a);
+    return a->x.dtype == BF16 ? choose<__nv_bfloat16, false>(x, a) : choose<float, false>(x, a);
 }
 
 Status chan_rmsnorm_silu(Exec *x, const void *args) {
     const ChanRmsNorm *a = (const ChanRmsNorm *)args;
     TRY(check(x, OP_chan_rmsnorm_silu, a));
     if (!tensor_numel(a->x)) return OK;
-    return a->x.dtype == BF16 ? choose<__nv_bfloat16, true, false>(x, a) : choose<float, true, false>(x, a);
+    if (a->x.dtype == F32) return choose<float, true>(x, a);
+    return chan_norm_silu_fits(a) ? chan_norm_silu(x, a, false) : by_rows<__nv_bfloat16, true, false>(x, a);
 }
 
 Status chan_rmsnorm_silu_f32(Exec *x, const void *args) {
     const ChanRmsNorm *a = (const ChanRmsNorm *)args;
     TRY(check(x, OP_chan_rmsnorm_silu, a));
-    return tensor_numel(a->x) ? choose<__nv_bfloat16, true, true>(x, a) : OK;
+    if (!tensor_numel(a->x)) return OK;
+    return chan_norm_silu_fits(a) ? chan_norm_silu(x, a, true) : by_rows<__nv_bfloat16, true, true>(x, a);
 }
 
 /* --- chan_affine --- */

@@ -1,5 +1,6 @@
 /* chan_norm.h - the family wan-norm (BOUNDED): chan_rmsnorm_silu of BF16 with one rounding, y = r(silu(z)), z = (x + bias) /
- * max(|x + bias|, 1e-12) sqrt(C) w in f32, the products in any order; exponential and quotient within 9 units of f32. */
+ * max(|x + bias|, 1e-12) sqrt(C) w in f32, the products in any order; exponential and quotient within 9 units of f32, and 2 |z|
+ * more where z < 0: what is rounded off the exponent. */
 #ifndef KERNELS_CHAN_NORM_H
 #define KERNELS_CHAN_NORM_H
 
@@ -11,6 +12,12 @@ extern "C" {
 
 /* BF16 alone: in F32 there is no rounding to leave out. */
 bool chan_norm_keeps_accepts(const void *args, char *why, size_t size);
+
+#ifdef HAVE_CUDA
+/* chan_rmsnorm_silu of checked args in whole vectors, by its contract or (keep) by the family's. */
+bool chan_norm_silu_fits(const ChanRmsNorm *a);
+Status chan_norm_silu(Exec *x, const ChanRmsNorm *a, bool keep);
+#endif
 
 #ifdef __cplusplus
 }
