@@ -8,7 +8,8 @@
 # models' own widths with random weights, FULL=1 one at full size (FLUX.1-dev: 33 GB on disk, 60 GB of memory, streamed
 # through less device memory too; Z-Image-Turbo: 33 GB on disk, ZDISK=bf16: 21; SANA-Video: 14; LTX-2: its text encoder with a
 # transformer of one layer, 31, then its transformer with the contexts found there, 46). Each is deleted before the next
-# is written. TOKENIZERS: as scripts/random_checkpoint.py has it; without, SANA-Video's texts are of 1,352 tokens instead of 519.
+# is written; MODEL and ZMODEL name folders of FLUX.1 and Z-Image that are taken instead, and stay. TOKENIZERS: as
+# scripts/random_checkpoint.py has it; without, SANA-Video's texts are of 1,352 tokens instead of 519.
 # DEVICE=cpu: for trying this script where no GPU is.
 # Writes OUT/checkop.txt (every op of the CUDA table), OUT/checkop-bench.txt (how long each takes at the models' shapes),
 # OUT/ops-vs-torch.txt (its ops against eager PyTorch's), OUT/parity.txt (runs against diffusers on the same GPU, stage by
@@ -70,22 +71,23 @@ flux_parity() {
         parity wide-bf16 "$work/wide" bf16 1024 1024 3 512 "a small red circle, and a large blue square on the left"
     fi
     if [ -n "${FULL:-}" ]; then
+        local full=${MODEL:-$work/full}
         SECONDS=0
-        python3 scripts/random_checkpoint.py "$work/full"
+        [ -n "${MODEL:-}" ] || python3 scripts/random_checkpoint.py "$full"
         echo "written in $SECONDS s"
         prompt="a small red circle, and a large blue square on the left"
-        parity full-bf16 "$work/full" bf16 1024 1024 3 512 "$prompt"
+        parity full-bf16 "$full" bf16 1024 1024 3 512 "$prompt"
         for vram in 24G 12G; do
             echo "== full-bf16 with --vram $vram against the run without"
-            "$bin/ditto" ab -m "$work/full" --reference "$work/full-bf16/ours" --device "$device" --vram $vram | tail -4
+            "$bin/ditto" ab -m "$full" --reference "$work/full-bf16/ours" --device "$device" --vram $vram | tail -4
         done
         echo "== full-bf16, 28 steps"
-        "$bin/ditto" generate -m "$work/full" -p "$prompt" --device "$device" -W 1024 -H 1024 --seed 5 -o "$work/v.png" -y -v
-        rm -rf "$work/full"
+        "$bin/ditto" generate -m "$full" -p "$prompt" --device "$device" -W 1024 -H 1024 --seed 5 -o "$work/v.png" -y -v
+        [ -n "${MODEL:-}" ] || rm -rf "$full"
     fi
 }
 zimage_parity() {
-    local tiny=tests/golden/tiny-zimage wide=$work/z-wide full=$work/z-full
+    local tiny=tests/golden/tiny-zimage wide=$work/z-wide full=${ZMODEL:-$work/z-full}
     local p="a small red circle, and a large blue square on the left"
     parity z-tiny-f32 $tiny f32 80 64 3 48 "$p"
     parity z-tiny-bf16 $tiny bf16 80 64 3 48 "$p"
@@ -105,16 +107,19 @@ zimage_parity() {
     fi
     if [ -n "${FULL:-}" ]; then
         SECONDS=0
-        python3 scripts/random_checkpoint.py "$full" --model z-image-turbo ${ZDISK:+--disk-dtype "$ZDISK"}
+        [ -n "${ZMODEL:-}" ] || python3 scripts/random_checkpoint.py "$full" --model z-image-turbo ${ZDISK:+--disk-dtype "$ZDISK"}
         echo "written in $SECONDS s"
         parity z-full-bf16 "$full" bf16 1024 1024 8 512 "$p"
+        parity z-full-large-bf16 "$full" bf16 2048 2048 2 512 "$p"
+        parity z-full-odd-bf16 "$full" bf16 1360 784 2 512 "$p; $p; $p; $p; $p; $p"
+        parity z-full-small-bf16 "$full" bf16 256 256 2 512 "a"
         echo "== z-full-bf16, families none, then high, against the run above"
         for o in "--families none" "--quality high"; do
             "$bin/ditto" ab -m "$full" --reference "$work/z-full-bf16/ours" --device "$device" --b "$o" \
                 | grep -E "^(latents:|velocity_000|equal|first|PSNR|seconds)"
         done
         "$bin/ditto" generate -m "$full" -p "$p" --device "$device" -W 1024 -H 1024 --steps 8 --seed 5 -o "$work/v.png" -y -v --explain
-        rm -rf "$full"
+        [ -n "${ZMODEL:-}" ] || rm -rf "$full"
     fi
 }
 sana_parity() {

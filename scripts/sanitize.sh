@@ -32,7 +32,7 @@ findings() {
         }
         !/^=========/ { next }
         /^========= (COMPUTE-SANITIZER|.* SUMMARY:|Target application returned|Error: process|Internal Sanitizer)/ { flush(); next }
-        /^========= (No |Warning: )/ && !/[Rr]ace reported/ { flush(); next }
+        /^========= (No |Warning: )/ && !/[Rr]ace reported/ { flush(); if (!/^========= No /) print "other", substr($0, 11), "-"; next }
         /^========= ?$/ { flush(); next }
         /^========= [^ ]/ {
             flush()
@@ -54,12 +54,15 @@ summarise() {
     rows=$(findings "$@")
     count() { printf '%s' "$rows" | grep -c "^$1	"; }
     ours=$(count ours)
-    echo "$tool: ours $ours, in libraries $(count library), refused calls $(count call)"
+    echo "$tool: ours $ours, in libraries $(count library), refused calls $(count call), notes of the tool $(count other)"
     # what the tool counted itself, over all processes: more than ours when it stopped printing
-    awk -v t="$tool" '/SUMMARY: / && match($0, /[0-9]+ (error|hazard)/) { n += substr($0, RSTART, RLENGTH) + 0; seen = 1 }
-        END { if (!seen) print t ": no summary line: the tool did not finish"; else print t ": counted by the tool: " n }' "$@"
-    printf '%s\n' "$rows" | grep . | sort | uniq -c | sort -rn | awk -F '\t' '{ print "    " $0 }' | sed -n 1,60p
-    [ "$ours" -eq 0 ] && ! { cat "$@" | grep -q 'Internal Sanitizer Error'; } && cat "$@" | grep -q 'SUMMARY: '
+    counted=$(cat "$@" | awk '/SUMMARY: / && match($0, /[0-9]+ (error|hazard)/) { n += substr($0, RSTART, RLENGTH) + 0 } END { print n + 0 }')
+    echo "$tool: counted by the tool: $counted"
+    printf '%s\n' "$rows" | grep . | cut -c1-160 | sort | uniq -c | sort -rn | awk -F '\t' '{ print "    " $0 }' | sed -n 1,60p
+    cat "$@" | grep -q 'SUMMARY: ' || { echo "$tool: no summary line: the tool did not finish"; return 1; }
+    read=$(($(count ours) + $(count library) + $(count call)))
+    [ "$counted" -le $read ] || { echo "$tool: $counted counted, $read read"; return 1; }
+    [ "$ours" -eq 0 ] && ! { cat "$@" | grep -q 'Internal Sanitizer Error'; }
 }
 
 if [ "${1:-}" = --summarise ]; then
@@ -135,7 +138,8 @@ for tool in "$@"; do
         grep -hv ' ended$' "$out/$tool"/*.end | sed "s/^/$tool: /" | grep . && failed=1
         cat "$out/$tool"/*.checkop | awk -v t="$tool" '/^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; n++ }
             END { print t ": checkop says: " p + 0 " passed, " f + 0 " failed (" n + 0 " processes)" }'
-        echo "$tool: longest processes (s): $(cat "$out/$tool"/*.end | sort -rn | awk '{ printf "%s%s %s %s", NR > 1 ? ", " : "", $1, $2, $3 }
+        grep -h '^FAIL' "$out/$tool"/*.checkop | cut -c1-200 | sed -n 1,12p
+        echo "$tool: longest processes (s): $(cat "$out/$tool"/*.end | sort -rn | awk '{ printf "%s%s %s %s", (NR > 1 ? ", " : ""), $1, $2, $3 }
             NR == 3 { exit }')"
     } >>"$out/sanitize.txt"
     rm -rf "${out:?}/$tool"

@@ -111,8 +111,8 @@ void manual_print(FILE *out) {
             CLI_VERSION);
     put(options_command(COMMAND_GENERATE)->usage, out);
     fputs("\n.SH DESCRIPTION\n"
-          "Turns a prompt into a picture, or a clip with its sound, with a checkpoint in the layout of the diffusers library: the same token ids, "
-          "the same noise\n"
+          "Turns a prompt into a picture, or a clip with its sound, with a checkpoint in the layout of the diffusers library: "
+          "the same token ids, the same noise\n"
           "and the same rounding points as the reference implementation. Standard output carries results only; "
           "everything for\n"
           "people goes to standard error. Without a command, generate is meant.\n"

@@ -3,6 +3,7 @@
  *
  * In the table: magnitudes from 2^-14 on and below 8, both signs. A vector with any other number (zeros, denormals, large ones,
  * NaN) is worked out by the same function on the spot, so the bits are the function's everywhere, and no property of it is used.
+ * A thread has its next vector under way while it looks the present one up: at 64 warps a multiprocessor one is enough.
  * Easy to get wrong: the index is made safe before the table is read; whether it had to be is what marks the vector. */
 #include "kernels/act_table.h"
 
@@ -13,7 +14,7 @@ using namespace fast;
 
 namespace {
 
-constexpr int THREADS = 1024, RESIDENT = 2, AHEAD = 2;
+constexpr int THREADS = 1024, RESIDENT = 2;
 constexpr int64_t LEAST = 1 << 21; /* elements: below, tables cost more than they save */
 constexpr unsigned LOW = (127 - 14) << 7, SPAN = ((127 + 3) << 7) - LOW; /* bits of the least magnitude; magnitudes */
 constexpr unsigned SIDE = SPAN + 1;                                      /* of one sign; the last is never right */
@@ -44,40 +45,30 @@ __device__ inline unsigned looked_up(const unsigned short *table, unsigned word,
 template <int KIND> __global__ void __launch_bounds__(THREADS, RESIDENT) k_act_table(Plane a) {
     __shared__ unsigned short table[2 * SIDE];
     unsigned first = blockIdx.x * THREADS + threadIdx.x, row = first / a.across, col = first - row * a.across;
-    unsigned rows[AHEAD], cols[AHEAD];
-    uint4 v[AHEAD];
-    auto ask = [&]() {
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++) {
-            rows[u] = row, cols[u] = col;
-            if (row < a.rows) v[u] = a.x[row * a.x_row + col];
-            row += a.more_rows, col += a.more_cols;
-            if (col >= a.across) row++, col -= a.across;
-        }
-    };
+    uint4 v, next;
     begin();
-    ask();
+    if (row < a.rows) next = a.x[row * a.x_row + col];
     for (unsigned i = threadIdx.x; i < 2 * SIDE; i += THREADS)
         table[i] = (unsigned short)worked_out<KIND>(LOW + (i < SIDE ? i : i - SIDE) + (i < SIDE ? 0 : 0x8000));
     __syncthreads();
-    while (rows[0] < a.rows) {
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++) {
-            if (rows[u] >= a.rows) break;
-            bool missed = false;
-            uint4 out = {looked_up(table, v[u].x, &missed), looked_up(table, v[u].y, &missed),
-                         looked_up(table, v[u].z, &missed), looked_up(table, v[u].w, &missed)};
-            if (missed) {
-                out = v[u];
+    while (row < a.rows) {
+        uint4 *to = a.y + row * a.y_row + col;
+        v = next;
+        row += a.more_rows, col += a.more_cols;
+        if (col >= a.across) row++, col -= a.across;
+        if (row < a.rows) next = a.x[row * a.x_row + col]; /* under way while v is looked up */
+        bool missed = false;
+        uint4 out = {looked_up(table, v.x, &missed), looked_up(table, v.y, &missed), looked_up(table, v.z, &missed),
+                     looked_up(table, v.w, &missed)};
+        if (missed) {
+            out = v;
 #pragma unroll 1
-                for (int k = 0; k < 4; k++) { /* word by word, in a circle */
-                    unsigned word = worked_out<KIND>(out.x & 0xffff) | worked_out<KIND>(out.x >> 16) << 16;
-                    out = make_uint4(out.y, out.z, out.w, word);
-                }
+            for (int k = 0; k < 4; k++) { /* word by word, in a circle */
+                unsigned word = worked_out<KIND>(out.x & 0xffff) | worked_out<KIND>(out.x >> 16) << 16;
+                out = make_uint4(out.y, out.z, out.w, word);
             }
-            a.y[rows[u] * a.y_row + cols[u]] = out;
         }
-        ask();
+        *to = out;
     }
 }
 
