@@ -14,9 +14,10 @@ extern "C" {
 bool chan_norm_keeps_accepts(const void *args, char *why, size_t size);
 
 #ifdef HAVE_CUDA
-/* chan_rmsnorm_silu of checked args in whole vectors, by its contract or (keep) by the family's. */
-bool chan_norm_silu_fits(const ChanRmsNorm *a);
-Status chan_norm_silu(Exec *x, const ChanRmsNorm *a, bool keep);
+/* chan_rmsnorm or chan_rmsnorm_silu of checked args that are not empty, by their contract (chan_norm_order.cu). */
+Status chan_norm_in_order(Exec *x, const ChanRmsNorm *a, bool silu);
+/* chan_rmsnorm_silu of such args in BF16 by the family's (chan_norm_keep.cu). */
+Status chan_norm_keep(Exec *x, const ChanRmsNorm *a);
 #endif
 
 #ifdef __cplusplus

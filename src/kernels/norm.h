@@ -67,7 +67,8 @@ typedef struct GroupNorm { Tensor y, x, w, b, bias; float eps; int32_t groups; }
 
 /* The norm of Wan's VAE, over the channels of each pixel; x, y [..,C], w (gamma) [C]; x' = r(x + bias) as in groupnorm:
  *   n = r(x' / max(sqrt(sum x'^2), 1e-12)) (F.normalize, in f32), y = r(r(n * fl32(sqrt C)) * w).
- * chan_rmsnorm_silu (same args): y = r(silu(r(r(n * fl32(sqrt C)) * w))). BOUNDED: the order of the sum is free. */
+ * chan_rmsnorm_silu (same args): y = r(silu(r(r(n * fl32(sqrt C)) * w))). BOUNDED: the order of the sum is free; the CUDA
+ * reference sums as PyTorch's reduction over dimension 1 does (chan_norm_order.cu). */
 typedef struct ChanRmsNorm { Tensor y, x, w, bias; } ChanRmsNorm;
 
 #endif
