@@ -513,12 +513,14 @@ static void expect_heads(Case *c, Buf *y, const Buf *x, const Buf *w, const Buf 
     }
 }
 
+enum { HEAD_SIZES = 8 };
+
 static void make_qk_norm_rope_head(Case *c) {
     static const int64_t sizes[][4] = {/* T, H, Hk, E */
                                        {1, 1, 1, 2},  {77, 12, 12, 64}, {64, 24, 24, 128}, {33, 8, 2, 128},
-                                       {7, 3, 3, 30}, {5, 2, 1, 256},   {600, 1, 1, 128}};
+                                       {7, 3, 3, 30}, {5, 2, 1, 256},   {600, 1, 1, 128}, {22, 30, 35, 128}};
     static const char *const FORMS[] = {"no rope", "interleaved", "halves", "halves, eager", "complex"};
-    enum { SIZES = 7, ROUND = 7 * 6 * 4 };
+    enum { SIZES = HEAD_SIZES, ROUND = SIZES * 6 * 4 };
     /* rounds: one rounding of the norm; two, as Z-Image and Qwen3 rotate, and plainly; no norm, as Gemma-2; 1 + w, as Gemma-3 */
     static const struct { int32_t form; bool theirs; const char *name; } ROUNDS[] = {{RMS_ONCE, false, ""},
                                                                                      {RMS_TWICE, true, ", twice"},
@@ -648,7 +650,7 @@ const CaseSet CHECK_NORM[] = {
     {OP_rmsnorm_scale, SCALE_CASES, make_rmsnorm_scale},
     {OP_residual_norm, SCALE_CASES, make_residual_norm},
     {OP_residual_norm_scale, SCALE_CASES, make_residual_norm_scale},
-    {OP_qk_norm_rope_head, 7 * 6 * 20, make_qk_norm_rope_head},
+    {OP_qk_norm_rope_head, HEAD_SIZES * 6 * 20, make_qk_norm_rope_head},
     {OP_norm_relu_rope, 6 * 2 * 5, make_norm_relu_rope},
 };
 const int CHECK_NORM_COUNT = sizeof CHECK_NORM / sizeof *CHECK_NORM;
