@@ -120,6 +120,7 @@ double check_unary(UnaryFn fn, double v); /* its value at v, which is a BF16 num
 void check_exact(Buf *b, int64_t i, double want);
 void check_within(Buf *b, int64_t i, double want, double tolerance);
 void check_between(Buf *b, int64_t i, double want, double a, double b_end); /* a, b in any order */
+void check_unjudged(Case *c, Buf *b); /* all of it: only equal bits are asked for */
 /* Largest |naive - ref| / scale over finite elements: what plain same-precision arithmetic loses. */
 double check_naive_error(int64_t n, const double *ref, const float *naive, const double *scale);
 

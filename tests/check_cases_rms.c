@@ -21,11 +21,6 @@ static const Form forms[FORMS] = {
     {"plain, gated", false, false, false, true},         {"second plain", true, true, false, true},
 };
 
-static void unjudged(Case *c, Buf *y) {
-    y->skipped = check_alloc(c, (size_t)y->n);
-    memset(y->skipped, CHECK_UNJUDGED, (size_t)y->n);
-}
-
 static Status one_modulation(Exec *x, Tensor y, Tensor in, Tensor scale, Tensor shift, float eps) {
     TRY(op_rmsnorm(x, &(RmsNorm){.y = y, .x = in, .eps = eps, .form = RMS_TWICE}));
     return scale.rank ? op_modulate(x, &(Modulate){.y = y, .x = y, .scale = scale, .shift = shift}) : OK;
@@ -72,8 +67,8 @@ static void make_rms_modulate(Case *c) {
     row(c, "shift2", &a->shift2, k.t, k.d, 0.5, k.form->second_scaled);
     if (check_below(c, 2)) check_in_place(c, x, &a->y), check_label(c, ", in place");
     else y = check_out(c, "y", &a->y, k.t, check_layout(c), SHAPE(k.rows, k.d));
-    if (k.form->second) unjudged(c, check_out(c, "y2", &a->y2, k.t, check_layout(c), SHAPE(k.rows, k.d)));
-    unjudged(c, y);
+    if (k.form->second) check_unjudged(c, check_out(c, "y2", &a->y2, k.t, check_layout(c), SHAPE(k.rows, k.d)));
+    check_unjudged(c, y);
     a->eps = 1e-6f;
     check_fill(c, x, 0.3, 2);
     if (k.spoilt) check_spoil(c, x);
@@ -94,8 +89,8 @@ static void make_residual_rms_modulate(Case *c) {
     else h = check_out(c, "h", &a->h, k.t, check_layout(c), SHAPE(k.rows, k.d));
     if (check_below(c, 2)) check_in_place(c, x, &a->y), check_label(c, ", y in place");
     else y = check_out(c, "y", &a->y, k.t, check_layout(c), SHAPE(k.rows, k.d));
-    if (k.form->second) unjudged(c, check_out(c, "y2", &a->y2, k.t, check_layout(c), SHAPE(k.rows, k.d)));
-    unjudged(c, y);
+    if (k.form->second) check_unjudged(c, check_out(c, "y2", &a->y2, k.t, check_layout(c), SHAPE(k.rows, k.d)));
+    check_unjudged(c, y);
     a->eps = 1e-6f;
     check_fill(c, r, 0.3, 2);
     check_fill(c, x, 0, 1);
@@ -143,7 +138,7 @@ static void make_norm_rope_split(Case *c) {
         check_fill(c, check_in(c, i ? "wk" : "wq", w[i], t, LAYOUT_DENSE, SHAPE(d)), 1, 0.3);
         if (check_below(c, 2)) check_in_place(c, x, out[i]), check_label(c, ", in place");
         else y = check_out(c, i ? "yk" : "yq", out[i], t, check_layout(c), SHAPE(tokens, d));
-        unjudged(c, y);
+        check_unjudged(c, y);
         check_fill(c, x, 0.3, 2);
         if (kind == 2) check_spoil(c, x);
     }

@@ -28,6 +28,7 @@ __device__ inline Four constant(const Four *p) {
 }
 
 __device__ inline Four times(Four a, Four b) { return {{fast::mul(a.p[0], b.p[0]), fast::mul(a.p[1], b.p[1])}}; }
+__device__ inline Four plus(Four a, Four b) { return {{fast::add(a.p[0], b.p[0]), fast::add(a.p[1], b.p[1])}}; }
 __device__ inline Four one_plus(Four a) { return {{fast::one_plus(a.p[0]), fast::one_plus(a.p[1])}}; }
 __device__ inline float4 widen(Four a) {
     return make_float4(__low2float(a.p[0]), __high2float(a.p[0]), __low2float(a.p[1]), __high2float(a.p[1]));

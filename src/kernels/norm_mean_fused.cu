@@ -1,106 +1,136 @@
 /* norm_mean_fused.cu - the composites of norm_mean.cu in one pass over their rows, BF16: the family mean-norm. There is none with
  * fewer roundings: they cost nothing here, where a pass takes as long as its bytes.
  *
- * A warp takes a row, 4 elements a lane and access, which is the order that the mean chain sums in (cuda_four.cuh). The row
- * waits in shared memory between its passes; every lane reads only what it put there.
+ * A warp takes a row, 4 elements a lane and access, which is the order that the mean chain sums in (cuda_four.cuh), and keeps
+ * it in registers between its passes. Its next row is on the way meanwhile: a place in shared memory, where 16-byte copies
+ * land, is filled again as soon as it has been read. One block of a multiprocessor makes what all rows share (weights,
+ * tanh(gate), 1 + scale) once; behind that no warp waits for another.
  * Easy to get wrong: below 16 rows, and in rows below 128 elements, PyTorch sums in another order, so those are refused;
- * outputs may be inputs, element for element. */
+ * outputs may be inputs, element for element; a copy is made by another lane than reads it; an absent gate or scale is 1,
+ * which changes no bit, and vectors beyond a row are zero, which changes no sum of squares. */
+#include "kernels/cuda_async.cuh"
 #include "kernels/cuda_four.cuh"
 #include "kernels/registry.h"
-
-#include <cuda_pipeline_primitives.h>
 
 namespace {
 
 using namespace four;
 
-constexpr int THREADS = 128, WARPS = THREADS / 32, LEAST_ROWS = 16, LEAST_COLS = 128;
-constexpr int BATCH = 6;        /* loads of a lane under way at once */
-constexpr int MOST_COLS = 4096; /* WARPS rows and the gate fit 48 KiB */
+constexpr int LEAST_ROWS = 16, LEAST_COLS = 128;
+constexpr int FEW = 8, ZIMAGE = 30, MOST = 32; /* vectors of a lane: rows of 1024, 3840, 4096 */
+constexpr int MOST_COLS = MOST * 32 * VEC;
 
-static_assert(MOST_COLS * (WARPS + 1) * sizeof(Bf) <= 48 << 10, "shared memory of a block");
+/* What a multiprocessor has registers for: warps of a block, blocks. */
+constexpr int warps_of(int keep) { return keep > ZIMAGE ? 8 : 12; }
+constexpr int blocks_of(int keep) { return keep > FEW ? 1 : 2; }
 
-struct Shape {
+struct Args {
+    Row y, n, residual, x;
+    const Four *w, *gate, *w_next, *scale;
     int64_t rows;
     int vectors; /* of a row */
     float inverse, eps;
 };
 
-/* Starts to bring the lane's vectors of a row into shared memory; __pipeline_wait_prior(0) ends it. */
-__device__ inline void fetch(Four *kept, const Four *x, const Shape &s, int lane) {
-    for (int i = lane; i < s.vectors; i += 32) __pipeline_memcpy_async(&kept[i], &x[i], sizeof(Four));
-    __pipeline_commit();
-}
-
-__device__ inline float statistics(const Four *kept, const Shape &s, int lane) {
-    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 6
-    for (int i = lane; i < s.vectors; i += 32) square(sum, get(kept + i));
-    return finish(sum, s.inverse, s.eps);
-}
-
-__device__ inline Four scale_of(Four v, float rstd, Four w, bool scales, Four scale) {
-    Four n = normed(v, rstd, w);
-    return scales ? times(n, one_plus(scale)) : n;
-}
-
-__device__ inline void write_scaled(Four *y, const Four *kept, const Shape &s, const Four *w, const Four *scale, int lane) {
-    float rstd = statistics(kept, s, lane);
-#pragma unroll 6
-    for (int i = lane; i < s.vectors; i += 32)
-        put(y + i, scale_of(get(kept + i), rstd, constant(w + i), scale != NULL, constant((scale ? scale : w) + i)));
-}
-
-extern __shared__ float4 shared[]; /* WARPS rows, then the gate */
-
-__global__ void __launch_bounds__(THREADS) k_rmsnorm_scale(Row y, Row x, const Four *w, const Four *scale, Shape s) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    Four *kept = (Four *)shared + warp * s.vectors;
-    for (int64_t row = (int64_t)blockIdx.x * WARPS + warp; row < s.rows; row += (int64_t)gridDim.x * WARPS) {
-        fetch(kept, at(x, row), s, lane);
-        __pipeline_wait_prior(0);
-        write_scaled(at(y, row), kept, s, w, scale, lane);
-    }
-}
-
-/* --- residual + tanh(gate) * norm, and the next norm of it when n is there --- */
-
-struct Gated {
-    Row y, n, residual, x;
-    const Four *w, *gate, *w_next, *scale;
+/* What all rows have at one vector: a weight and what follows it. */
+struct alignas(16) Factors {
+    Four w, by;
 };
 
-/* tanh(gate) is made once a block. */
-template <bool NEXT> __global__ void __launch_bounds__(THREADS) k_residual_norm(Gated a, Shape s) {
+__device__ inline Factors factors(const Four *p) {
+    uint4 raw = *(const uint4 *)p;
+    Factors out;
+    memcpy(&out, &raw, sizeof out);
+    return out;
+}
+
+__device__ inline Four ones() { return fast::filled<2>(fast::both(1.0f)); }
+
+template <int KEEP, bool FULL> __device__ inline bool inside(int j, int lane, int count) { return FULL || lane + 32 * j < count; }
+
+/* Starts to bring a row into shared memory. Every call is one group, also that of no row. */
+template <int KEEP, bool FULL> __device__ inline void fetch(Four *kept, const Row &r, int64_t row, const Args &a, int lane) {
+    if (row < a.rows) {
+        unsigned to = async::place_of(kept) + 2 * sizeof(Four) * lane;
+        const Four *from = at(r, row) + 2 * lane;
+#pragma unroll
+        for (int j = 0; j < KEEP / 2; j++)
+            if (inside<KEEP, FULL>(j, lane, a.vectors / 2))
+                async::copy<false>(to + 64 * sizeof(Four) * j, from + 64 * j);
+    }
+    async::commit();
+}
+
+/* All groups but the last PENDING are there, for every lane. */
+template <int PENDING> __device__ inline void arrived() {
+    async::wait<PENDING>();
+    __syncwarp();
+}
+
+template <int KEEP> __device__ inline float statistics(const Four v[KEEP], const Args &a) {
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+    for (int j = 0; j < KEEP; j++) square(sum, v[j]);
+    return finish(sum, a.inverse, a.eps);
+}
+
+extern __shared__ float4 shared[]; /* Factors of the gated norm, of the other norm; for each warp a row of x, of the residual */
+
+/* GATED: y = residual + gate * norm of x. NEXT: n = scaled norm, of y or, without it, of x. */
+template <int KEEP, bool FULL, bool GATED, bool NEXT>
+__global__ void __launch_bounds__(32 * warps_of(KEEP), blocks_of(KEEP)) k_mean_norm(const __grid_constant__ Args a) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int64_t row = (int64_t)blockIdx.x * WARPS + warp;
-    Four *kept = (Four *)shared + warp * s.vectors, *gate = (Four *)shared + WARPS * s.vectors;
-    if (row < s.rows) fetch(kept, at(a.x, row), s, lane);
-    for (int i = threadIdx.x; a.gate && i < s.vectors; i += THREADS) put(gate + i, narrow(tanh4(widen(constant(a.gate + i)))));
+    Four *gated = (Four *)shared, *next = gated + (GATED ? 2 * a.vectors : 0);
+    Four *x = next + (NEXT ? 2 * a.vectors : 0) + warp * a.vectors * (GATED ? 2 : 1), *residual = x + a.vectors;
+    int64_t row = blockIdx.x + (int64_t)warp * gridDim.x, step = (int64_t)(blockDim.x / 32) * gridDim.x;
+    fast::begin();
+    fetch<KEEP, FULL>(x, a.x, row, a, lane);
+    if (GATED) fetch<KEEP, FULL>(residual, a.residual, row, a, lane);
+    for (int i = threadIdx.x; i < a.vectors; i += blockDim.x) {
+        if (GATED) {
+            put(gated + 2 * i, constant(a.w + i));
+            put(gated + 2 * i + 1, a.gate ? narrow(tanh4(widen(constant(a.gate + i)))) : ones());
+        }
+        if (NEXT) {
+            put(next + 2 * i, constant(a.w_next + i));
+            put(next + 2 * i + 1, a.scale ? one_plus(constant(a.scale + i)) : ones());
+        }
+    }
     __syncthreads();
-    for (; row < s.rows; row += (int64_t)gridDim.x * WARPS) {
-        const Four *residual = at(a.residual, row);
-        Four *y = at(a.y, row);
-        __pipeline_wait_prior(0);
-        float rstd = statistics(kept, s, lane);
-        for (int first = lane; first < s.vectors; first += 32 * BATCH) {
-            Four old[BATCH]; /* y may be the residual: nothing after a store can be loaded ahead of it */
+    for (; row < a.rows; row += step) {
+        Four v[KEEP];
+        arrived<GATED ? 1 : 0>(); /* x; the residual may still be on its way */
 #pragma unroll
-            for (int j = 0; j < BATCH; j++)
-                if (first + 32 * j < s.vectors) old[j] = get(residual + first + 32 * j);
+        for (int j = 0; j < KEEP; j++) {
+            v[j] = fast::filled<2>(fast::both(0.0f));
+            if (inside<KEEP, FULL>(j, lane, a.vectors)) v[j] = get(x + lane + 32 * j);
+        }
+        __syncwarp();
+        fetch<KEEP, FULL>(x, a.x, row + step, a, lane);
+        float rstd = statistics<KEEP>(v, a);
+        if (GATED) {
+            Four *y = at(a.y, row) + lane;
+            arrived<1>(); /* the residual; x of the next row may still be on its way */
 #pragma unroll
-            for (int j = 0; j < BATCH; j++) {
-                int i = first + 32 * j;
-                if (i >= s.vectors) continue;
-                Four n = normed(get(kept + i), rstd, constant(a.w + i));
-                Four sum = narrow(plus(widen(old[j]), widen(a.gate ? times(get(gate + i), n) : n)));
-                put(y + i, sum);
-                if (NEXT) put(kept + i, sum);
+            for (int j = 0; j < KEEP; j++) {
+                if (!inside<KEEP, FULL>(j, lane, a.vectors)) continue;
+                Factors f = factors(gated + 2 * (lane + 32 * j));
+                v[j] = plus(get(residual + lane + 32 * j), times(f.by, normed(v[j], rstd, f.w)));
+                put(y + 32 * j, v[j]);
+            }
+            __syncwarp();
+            fetch<KEEP, FULL>(residual, a.residual, row + step, a, lane);
+            if (NEXT) rstd = statistics<KEEP>(v, a);
+        }
+        if (NEXT) {
+            Four *n = at(a.n, row) + lane;
+#pragma unroll
+            for (int j = 0; j < KEEP; j++) {
+                if (!inside<KEEP, FULL>(j, lane, a.vectors)) continue;
+                Factors f = factors(next + 2 * (lane + 32 * j));
+                put(n + 32 * j, times(normed(v[j], rstd, f.w), f.by));
             }
         }
-        if (NEXT) write_scaled(at(a.n, row), kept, s, a.w_next, a.scale, lane);
-        int64_t next = row + (int64_t)gridDim.x * WARPS;
-        if (next < s.rows) fetch(kept, at(a.x, next), s, lane);
     }
 }
 
@@ -110,15 +140,15 @@ bool fits(const char *name, const Tensor &t, const Tensor &like, char *why, size
     Row row;
     if (t.dtype != BF16) REFUSE("%s is %s, expected BF16", name, dtype_name(t.dtype));
     if (!tensor_same_shape(t, like)) REFUSE("%s has another shape than the output", name);
-    if (!regular(t, VEC, &row)) REFUSE("%s has no rows of one distance, aligned to %d elements", name, VEC);
+    if (!regular(t, fast::WIDE, &row)) REFUSE("%s has no rows of one distance, aligned to %d elements", name, fast::WIDE);
     return true;
 }
 
 bool fits_shape(const Tensor &y, const Tensor &w, char *why, size_t size) {
     int64_t cols = y.rank ? y.shape[y.rank - 1] : 0;
     if (!w.rank) REFUSE("no weight");
-    if (cols < LEAST_COLS || cols % VEC || cols > MOST_COLS)
-        REFUSE("rows of %lld, expected a multiple of %d from %d to %d", (long long)cols, VEC, LEAST_COLS, MOST_COLS);
+    if (cols < LEAST_COLS || cols % fast::WIDE || cols > MOST_COLS)
+        REFUSE("rows of %lld, expected a multiple of %d from %d to %d", (long long)cols, fast::WIDE, LEAST_COLS, MOST_COLS);
     if (rows_of(y) < LEAST_ROWS) REFUSE("%lld rows, expected at least %d", (long long)rows_of(y), LEAST_ROWS);
     return true;
 }
@@ -149,53 +179,61 @@ bool residual_norm_scale_accepts(const void *args, char *why, size_t size) {
 
 /* --- launches --- */
 
-/* As many blocks as are resident at once: the gate is made once in each. */
-unsigned grid_for(const Exec *x, const Shape &s, size_t bytes) {
-    int64_t blocks = (s.rows + WARPS - 1) / WARPS, most = (int64_t)((200 << 10) / (bytes + 1024)) * x->cuda->sm_count;
-    return (unsigned)(blocks < most ? blocks : most);
-}
-
-Shape shape_of(const Tensor &y, float eps) {
-    int64_t cols = y.shape[y.rank - 1];
-    return Shape{rows_of(y), (int)(cols / VEC), 1.0f / (float)cols, eps};
-}
-
 Row row_of(const Tensor &t) {
     Row out = {};
-    if (t.rank) regular(t, VEC, &out);
+    if (t.rank) regular(t, fast::WIDE, &out);
     return out;
 }
 
 const Four *one(const Tensor &t) { return t.rank ? (const Four *)t.data : NULL; }
 
-size_t rows_bytes(const Shape &s) { return (size_t)WARPS * s.vectors * sizeof(Four); }
-
-Status rmsnorm_scale_fused(Exec *x, const void *args) {
-    const RmsNormScale *a = (const RmsNormScale *)args;
-    Shape s = shape_of(a->y, a->eps);
-    size_t bytes = rows_bytes(s);
-    k_rmsnorm_scale<<<grid_for(x, s, bytes), THREADS, bytes, x->cuda->stream>>>(row_of(a->y), row_of(a->x), one(a->w),
-                                                                                one(a->scale), s);
-    return cuda_launched(x, "rmsnorm_scale");
+Args args_of(const Tensor &like, float eps) {
+    Args a = {};
+    int64_t cols = like.shape[like.rank - 1];
+    a.rows = rows_of(like), a.vectors = (int)(cols / VEC), a.inverse = 1.0f / (float)cols, a.eps = eps;
+    return a;
 }
 
-template <bool NEXT> Status gated_fused(Exec *x, const Gated &a, const Shape &s, const char *op) {
-    size_t bytes = rows_bytes(s) + (a.gate ? (size_t)s.vectors * sizeof(Four) : 0);
-    k_residual_norm<NEXT><<<grid_for(x, s, bytes), THREADS, bytes, x->cuda->stream>>>(a, s);
+/* As many blocks as are resident at once, of as many warps as find places for their rows. */
+template <int KEEP, bool FULL, bool GATED, bool NEXT> void launch_kept(Exec *x, const Args &a) {
+    auto kernel = k_mean_norm<KEEP, FULL, GATED, NEXT>;
+    int device = 0, room = 0, blocks = blocks_of(KEEP) * x->cuda->sm_count;
+    (void)cudaGetDevice(&device); /* what fails here fails the launch too */
+    (void)cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    int row = a.vectors * (int)sizeof(Four), common = 2 * row * (GATED + NEXT), each = row * (1 + GATED);
+    int most = (room - common) / each, warps = most < warps_of(KEEP) ? most : warps_of(KEEP), bytes = common + warps * each;
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+    fast::launch_early(x, kernel, (unsigned)(a.rows < blocks ? a.rows : blocks), 32 * (unsigned)warps, (size_t)bytes, a);
+}
+
+template <bool GATED, bool NEXT> Status launch(Exec *x, const Args &a, const char *op) {
+    if (a.vectors <= 32 * FEW) launch_kept<FEW, false, GATED, NEXT>(x, a);
+    else if (a.vectors == 32 * ZIMAGE) launch_kept<ZIMAGE, true, GATED, NEXT>(x, a);
+    else launch_kept<MOST, false, GATED, NEXT>(x, a);
     return cuda_launched(x, op);
 }
 
+Status rmsnorm_scale_fused(Exec *x, const void *args) {
+    const RmsNormScale *r = (const RmsNormScale *)args;
+    Args a = args_of(r->y, r->eps);
+    a.n = row_of(r->y), a.x = row_of(r->x), a.w_next = one(r->w), a.scale = one(r->scale);
+    return launch<false, true>(x, a, "rmsnorm_scale");
+}
+
 Status residual_norm_fused(Exec *x, const void *args) {
-    const ResidualNorm *a = (const ResidualNorm *)args;
-    Gated g = {row_of(a->y), Row{}, row_of(a->residual), row_of(a->x), one(a->w), one(a->gate), NULL, NULL};
-    return gated_fused<false>(x, g, shape_of(a->y, a->eps), "residual_norm");
+    const ResidualNorm *r = (const ResidualNorm *)args;
+    Args a = args_of(r->y, r->eps);
+    a.y = row_of(r->y), a.residual = row_of(r->residual), a.x = row_of(r->x), a.w = one(r->w), a.gate = one(r->gate);
+    return launch<true, false>(x, a, "residual_norm");
 }
 
 Status residual_norm_scale_fused(Exec *x, const void *args) {
-    const ResidualNormScale *a = (const ResidualNormScale *)args;
-    Gated g = {row_of(a->y),  row_of(a->n),    row_of(a->residual), row_of(a->x),
-               one(a->w),     one(a->gate),    one(a->w_next),      one(a->scale)};
-    return gated_fused<true>(x, g, shape_of(a->y, a->eps), "residual_norm_scale");
+    const ResidualNormScale *r = (const ResidualNormScale *)args;
+    Args a = args_of(r->y, r->eps);
+    a.y = row_of(r->y), a.residual = row_of(r->residual), a.x = row_of(r->x), a.w = one(r->w), a.gate = one(r->gate);
+    a.n = row_of(r->n), a.w_next = one(r->w_next), a.scale = one(r->scale);
+    return launch<true, true>(x, a, "residual_norm_scale");
 }
 
 } /* namespace */
