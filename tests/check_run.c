@@ -54,6 +54,9 @@ Status run_open(Session *t, int backend, int threads) {
     if (backend) {
         TRY(device_cuda_open(&t->device, &t->error));
         TRY(cuda_open(&t->device, &t->cuda, &t->error));
+#ifdef HAVE_CUDA
+        t->cuda->takes_all = true;
+#endif
     } else {
         t->device = device_cpu();
         TRY(unary_open(&t->unary, &t->error));
@@ -91,8 +94,8 @@ int run_default_threads(void) {
 
 /* --- one run --- */
 
-/* The variant alone; the reference stands behind it, for shapes that it hands over, unless that needs scratch, which the
- * variant does not declare. */
+/* The variant alone; the reference stands behind it, for shapes that it hands over, unless that needs more scratch than the
+ * variant declares. */
 void run_choose(Session *t, OpId op, DType dtype, int variant, const void *args) {
     const Impl *impl = t->ops.impl[op][variant], *reference = ops_reference(&t->ops, op);
     t->only = t->ops;
@@ -112,7 +115,10 @@ void run_choose(Session *t, OpId op, DType dtype, int variant, const void *args)
                   .dtype = dtype,
                   .unary = t->cuda ? NULL : &t->unary,
                   .cuda = t->cuda};
-    t->only.count[op] = 1 + (reference != impl && (!reference->scratch || !reference->scratch(&t->x, args)));
+    t->only.count[op] = 1 + (reference != impl);
+    if (reference != impl && reference->scratch &&
+        reference->scratch(&t->x, args) > (impl->scratch ? impl->scratch(&t->x, args) : 0))
+        t->only.count[op] = 1;
 }
 
 bool run_refuses(Session *t, const Case *c, int variant, char *why, size_t size) {
