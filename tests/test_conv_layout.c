@@ -1,8 +1,10 @@
 /* test_conv_layout.c - the places of conv_once_layout.h, without a GPU: shared memory is filled as conv_once_parts.cuh fills it,
  * read by the addresses that PTX gives a descriptor without swizzle, and what comes out is held against a plain convolution.
  *
- * Numbers are small integers: sums are exact in any order, so one wrong place shows. Not a test of the kernel's barriers.
+ * Numbers are small integers: sums are exact in any order, so one wrong place shows. Then what the kernel takes and pays for.
+ * Not a test of the kernel's barriers.
  * Easy to get wrong: this follows the kernel's loops by hand; what only the kernel has (who waits for whom) is not here. */
+#include "kernels/conv_once.h"
 #include "kernels/conv_once_layout.h"
 
 #include <setjmp.h>
@@ -168,7 +170,41 @@ static void test_limits(void **state) {
     }
 }
 
+/* --- the rules of conv_once.h --- */
+
+typedef struct Shape { int64_t frames, height, width, in, out, kt, k, up; } Shape;
+
+static ConvFrames call_of(const Shape *c, Weight *w) {
+    *w = (Weight){.w = tensor_of(NULL, BF16, c->out, c->kt, c->k, c->k, c->in), .round = BF16};
+    return (ConvFrames){.op = OP_conv3d, .x = tensor_of(NULL, BF16, c->frames + c->kt - 1, c->height, c->width, c->in),
+                        .y = tensor_of(NULL, BF16, c->frames, c->height, c->width, c->out), .kernel = w->w, .w = w,
+                        .stride_t = 1, .stride = 1, .pad_top = c->k / 2, .pad_left = c->k / 2, .pad_bottom = c->k / 2,
+                        .pad_right = c->k / 2, .up = (int)c->up};
+}
+
+/* The decoders' convolutions on a GPU of 132 multiprocessors: output channels a tile, and whether the kernel is chosen. */
+static void test_rules(void **state) {
+    static const struct { Shape call; int columns; bool pays; } ROWS[] = {
+        {{4, 480, 832, 96, 96, 3, 3, 0}, 96, true},      {{4, 480, 832, 96, 3, 3, 3, 0}, 8, true},
+        {{4, 240, 416, 192, 192, 3, 3, 0}, 192, true},   {{2, 120, 208, 384, 384, 3, 3, 0}, 192, false},
+        {{1, 60, 104, 384, 384, 3, 3, 0}, 192, false},   {{1, 1024, 1024, 128, 128, 1, 3, 0}, 128, true},
+        {{1, 512, 512, 256, 256, 1, 3, 0}, 128, true},   {{1, 128, 128, 512, 512, 1, 3, 0}, 128, false},
+        {{1, 60, 104, 16, 384, 3, 3, 0}, 0, false},      {{1, 60, 104, 384, 768, 3, 1, 0}, 0, false},
+        {{1, 64, 64, 96, 100, 1, 3, 0}, 0, false},       {{1, 512, 512, 256, 256, 1, 3, 1}, 0, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
+        Weight w;
+        ConvFrames a = call_of(&ROWS[i].call, &w);
+        assert_int_equal(conv_once_columns(&a), ROWS[i].columns);
+        if (ROWS[i].columns) assert_int_equal(conv_once_pays(&a, ROWS[i].columns, 132), ROWS[i].pays);
+        a.y.stride[2] += 8;
+        assert_int_equal(conv_once_columns(&a), 0);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_convolution), cmocka_unit_test(test_limits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_convolution), cmocka_unit_test(test_limits),
+                                       cmocka_unit_test(test_rules)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* conv_once.cu - the CUDA table's variant of the family conv-once (conv_once.h): 3x3 convolutions of frames as products of the
- * tensor cores over the input itself, for sm_90a. Not for another GPU or build: there the kernels are empty and the guard says so.
+ * tensor cores over the input itself, for sm_90a. Nothing for other GPUs: kernels are empty there, the guard says so.
  *
  * A block of threads makes tile after tile. Two warpgroups multiply, each its half of a tile; a warp brings weights, packed
  * anew in each call in the order of use, by the copy engine; three warps bring the input. Of what lies outside the picture
@@ -22,9 +22,10 @@ using namespace once;
 
 namespace {
 
-constexpr int FEW_REGISTERS = 40, MANY_REGISTERS = 232; /* 128 x 40 + 256 x 232 = 384 x 168 = 64,512 of 65,536 */
-constexpr int LAG = 2;                                  /* slots that the second half begins behind the first */
-constexpr int LAG_BARRIER = 1;                          /* 0 is that of __syncthreads */
+/* 128 x 40 + 256 x 232 = 384 x 168 = 64,512 of 65,536. */
+[[maybe_unused]] constexpr int FEW_REGISTERS = 40, MANY_REGISTERS = 232;
+[[maybe_unused]] constexpr int LAG = 2;         /* slots that the second half begins behind the first */
+[[maybe_unused]] constexpr int LAG_BARRIER = 1; /* 0 is that of __syncthreads */
 
 /* --- multiplying --- */
 
