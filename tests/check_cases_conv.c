@@ -2,7 +2,8 @@
  *
  * Judged like the products: fp64 sums with the reach of twice a plain f32 loop's error, then the contract's roundings
  * on both ends of the interval. Of large pictures random pixels are judged. A variant of upsample_conv that sums taps
- * first is judged by its own weights, which vae_rewrite.h states to the bit. Where TF32 is allowed, the plain loop reads its
+ * first is judged by its own weights, which vae_rewrite.h states to the bit. One that rounds once (conv_once.h) may hand a call
+ * over on a GPU: there both ways are right, and all that lies between. Where TF32 is allowed, the plain loop reads its
  * inputs as tensor cores do: their last 13 bits are not there. */
 #include "check.h"
 
@@ -16,6 +17,7 @@ typedef struct Geometry {
     int64_t h, w, cin, cout, k, kw, stride, top, left, bottom, right; /* kernel k high, kw wide */
     int64_t frames, kt, stride_t, early; /* of x, 0: one picture; zeros before the first frame and behind the last */
     bool doubled, tf32;
+    bool whole; /* small integers: sums are exact in any order */
 } Geometry;
 
 /* What follows the convolution; NULL: absent. */
@@ -141,44 +143,110 @@ static void expect_conv(Case *c, Buf *y, const Buf *x, const Buf *w, const After
     for (int64_t i = 0; i < n * g->cout; i++) {
         int64_t at = pixel[i / g->cout] * g->cout + i % g->cout;
         double room = error * size[i], value[3], skip = f->skip ? (double)f->skip->v[at] : 0;
+        double added = f->bias ? (double)f->bias->v[i % g->cout] : 0;
+        if (f->skip_bias) added += (double)f->skip_bias->v[i % g->cout];
+        double wide = error * (size[i] + fabs(added) + fabs(skip)), once = ref[i] + added + skip;
+        double low = check_r(once - wide, t), high = check_r(once + wide, t);
         if (f->skip_bias) skip = check_r(skip + (double)f->skip_bias->v[i % g->cout], t);
         for (int s = 0; s < 3; s++) {
             value[s] = check_r(s == 1 ? ref[i] : ref[i] + (s - 1) * room, t);
             if (f->bias) value[s] = check_r(value[s] + (double)f->bias->v[i % g->cout], t);
             if (f->skip) value[s] = check_r(skip + value[s], t);
         }
-        check_between(y, at, value[1], value[0], value[2]);
+        if (!c->keeps || g->doubled) check_between(y, at, value[1], value[0], value[2]);
+        else if (c->gpu && !isnan(once)) check_between(y, at, check_r(once, t), fmin(low, value[0]), fmax(high, value[2]));
+        else check_between(y, at, check_r(once, t), low, high);
         if (y->skipped) y->skipped[at] = 0;
     }
+}
+
+/* Integers of at most `most`, either sign. */
+static void fill_whole(Case *c, const Buf *b, int64_t most) {
+    for (int64_t i = 0; b && i < b->n; i++) b->v[i] = (float)(check_below(c, 2 * most + 1) - most);
 }
 
 /* What conv2d and conv3d share: what follows the product, and the expectations. bias: a weight's, or NULL. */
 static void finish_conv(Case *c, Buf *y, Buf *x, Buf *w, Buf *bias, bool raw, bool skipping, bool skip_biased, Tensor *skip_slot,
                         Tensor *skip_bias_slot, DType round, const Geometry *g) {
     DType t = y->view.dtype;
-    Layout layout = check_below(c, 3) ? LAYOUT_DENSE : LAYOUT_PADDED;
+    Layout layout = check_below(c, g->whole ? 8 : 3) ? LAYOUT_DENSE : LAYOUT_PADDED;
     After f = {.bias = raw ? NULL : bias};
     if (skipping) {
         Buf *skip = check_in(c, "skip", skip_slot, t, layout, y->view.rank, y->view.shape);
         check_fill(c, skip, 0.1, 1.5);
         check_label(c, ", skip %s%s", check_layout_name(layout), skip_biased ? " with bias" : "");
         f.skip = skip;
+        if (g->whole) fill_whole(c, skip, 99);
     }
     if (skip_biased) {
         Buf *b = check_in(c, "skip_bias", skip_bias_slot, t, LAYOUT_DENSE, SHAPE(g->cout));
         check_fill(c, b, 0, 1);
         f.skip_bias = b;
+        if (g->whole) fill_whole(c, b, 9);
     }
     double taps = (double)(g->kt * g->k * g->kw * g->cin);
     check_fill(c, x, 0.2, 1);
     check_fill(c, w, 0, 1 / sqrt(taps));
     if (bias) check_fill(c, bias, 0, 1);
-    if (c->index % 6 == 5) x->v[check_below(c, x->n)] = c->index % 4 ? NAN : INFINITY;
+    if (g->whole) fill_whole(c, x, 2), fill_whole(c, w, 1), fill_whole(c, bias, 9);
+    else if (c->index % 6 == 5) x->v[check_below(c, x->n)] = c->index % 4 ? NAN : INFINITY;
     expect_conv(c, y, x, w, &f, round, g);
     expect_spill(c, y, x, g);
 }
 
-enum { PLAIN_CASES = 224, FEW_CASES = 20 };
+enum { PLAIN_CASES = 224, FEW_CASES = 20, ONCE_SHAPES = 14, ONCE_CASES = 4 * ONCE_SHAPES };
+
+/* What a kernel that reads the picture itself makes of tiles of 16 rows by 16, 24 or 32 columns: cut off, whole, more of them
+ * than a GPU has multiprocessors; of channels in thirty-twos. 3x3 kernels over frames, BF16, in four forms. */
+static Geometry once_geometry(Case *c, int k) {
+    static const int64_t shapes[ONCE_SHAPES][7] = {/* frames, picture, channels, kernel in time, zeros before and behind */
+                                                   {3, 1, 1, 32, 96, 3},      {5, 17, 9, 96, 96, 3},     {7, 16, 33, 96, 96, 3},
+                                                   {3, 33, 16, 128, 128, 3},  {4, 18, 18, 192, 192, 3},  {3, 9, 20, 384, 384, 3},
+                                                   {1, 17, 33, 96, 96, 1},    {2, 5, 40, 32, 192, 3, 1}, {6, 20, 40, 96, 3, 3},
+                                                   {3, 12, 30, 256, 256, 3},  {3, 40, 20, 192, 384, 2},  {1, 33, 49, 64, 8, 1},
+                                                   {1, 192, 384, 32, 96, 1},  {1, 176, 200, 64, 192, 1}};
+    const int64_t *s = shapes[k % ONCE_SHAPES];
+    bool little = c->small || (!c->gpu && s[1] > 100);
+    Geometry g = {.frames = s[0], .h = little && s[1] > 9 ? 9 : s[1], .w = little && s[2] > 9 ? 9 : s[2],
+                  .cin = check_dim(c, s[3], 32), .cout = check_dim(c, s[4], 96), .k = 3, .kw = 3, .stride = 1, .top = 1,
+                  .left = 1, .bottom = 1, .right = 1, .kt = s[5], .stride_t = 1, .early = s[6], .whole = k / ONCE_SHAPES % 2};
+    return g;
+}
+
+/* The rest of such a case. frames of y; in_time: conv3d's kernel, else conv2d's. */
+static void finish_once(Case *c, int k, const Geometry *g, bool in_time, int64_t frames, Tensor *y_slot, Tensor *x_slot,
+                        Tensor *skip_slot, Tensor *skip_bias_slot, int32_t *form) {
+    bool skipping = k / ONCE_SHAPES / 2, biased = check_below(c, 4), raw = !check_below(c, 4);
+    bool skip_biased = skipping && check_below(c, 2);
+    *form = raw ? CONV_RAW : CONV_BIAS;
+    check_label(c, "%lld frames of %lldx%lld, %lld to %lld channels, kernel %lldx3x3, %s%s%s", (long long)g->frames,
+                (long long)g->h, (long long)g->w, (long long)g->cin, (long long)g->cout, (long long)g->kt,
+                biased ? "bias" : "no bias", raw ? " left" : "", g->whole ? ", integers" : "");
+    Buf *x = check_in(c, "x", x_slot, BF16, LAYOUT_DENSE, SHAPE(g->frames, g->h, g->w, g->cin));
+    Buf *w = in_time ? check_weight(c, 0, BF16, BF16, LAYOUT_DENSE, SHAPE(g->cout, g->kt, 3, 3, g->cin))
+                     : check_weight(c, 0, BF16, BF16, LAYOUT_DENSE, SHAPE(g->cout, 3, 3, g->cin));
+    Buf *bias = biased ? check_bias(c, 0, BF16, g->cout) : NULL;
+    Buf *y = check_out(c, "y", y_slot, BF16, LAYOUT_DENSE, SHAPE(frames, g->h, g->w, g->cout));
+    finish_conv(c, y, x, w, bias, raw, skipping, skip_biased, skip_slot, skip_bias_slot, BF16, g);
+}
+
+static void make_once_flat(Case *c, int k) {
+    ARGS(Conv2d);
+    Geometry g = once_geometry(c, k);
+    g.kt = 1, g.early = 0;
+    a->w = &c->weight[0];
+    a->stride = a->pad_top = a->pad_left = a->pad_bottom = a->pad_right = 1;
+    finish_once(c, k, &g, false, g.frames, &a->y, &a->x, &a->skip, &a->skip_bias, &a->form);
+}
+
+static void make_once_deep(Case *c, int k) {
+    ARGS(Conv3d);
+    Geometry g = once_geometry(c, k);
+    a->w = &c->weight[0];
+    a->stride_t = a->pad = 1;
+    a->pad_t = (int32_t)g.early;
+    finish_once(c, k, &g, true, g.frames + 2 * g.early - g.kt + 1, &a->y, &a->x, &a->skip, &a->skip_bias, &a->form);
+}
 
 /* A decoder's last convolution, to three channels, and its first, from sixteen: tiles cut off on both sides, whole ones, none
  * that lies inside. */
@@ -217,7 +285,8 @@ static void make_conv(Case *c) {
     enum { SHAPES = 14, OLD = 112, FRAMES = 168 }; /* from OLD on: raw forms and other paths; from FRAMES on: several pictures */
     ARGS(Conv2d);
     if (c->index >= PLAIN_CASES) {
-        make_few(c, a);
+        if (c->index >= PLAIN_CASES + FEW_CASES) make_once_flat(c, c->index - PLAIN_CASES - FEW_CASES);
+        else make_few(c, a);
         return;
     }
     const int64_t *s = shapes[c->index % SHAPES];
@@ -291,6 +360,10 @@ static void make_conv3d(Case *c) {
     static const DType kinds[][3] = {{F32, F32, F32}, {BF16, BF16, BF16}, {F32, BF16, F32}, {BF16, F32, BF16}};
     enum { SHAPES = 13 };
     ARGS(Conv3d);
+    if (c->index >= PLAIN_CLIPS + FEW_CLIPS) {
+        make_once_deep(c, c->index - PLAIN_CLIPS - FEW_CLIPS);
+        return;
+    }
     if (c->index >= PLAIN_CLIPS) {
         make_few_frames(c, a);
         return;
@@ -531,9 +604,9 @@ static void make_groupnorm(Case *c) {
 }
 
 const CaseSet CHECK_CONV[] = {
-    {OP_conv2d, PLAIN_CASES + FEW_CASES, make_conv},
+    {OP_conv2d, PLAIN_CASES + FEW_CASES + ONCE_CASES, make_conv},
     {OP_upsample_conv, 224, make_conv},
-    {OP_conv3d, PLAIN_CLIPS + FEW_CLIPS, make_conv3d},
+    {OP_conv3d, PLAIN_CLIPS + FEW_CLIPS + ONCE_CASES, make_conv3d},
     {OP_dwconv3_glu, 7 * 8, make_dwconv3_glu},
     {OP_groupnorm, 72, make_groupnorm},
     {OP_groupnorm_silu, 73, make_groupnorm},

@@ -54,6 +54,9 @@ Status run_open(Session *t, int backend, int threads) {
     if (backend) {
         TRY(device_cuda_open(&t->device, &t->error));
         TRY(cuda_open(&t->device, &t->cuda, &t->error));
+#ifdef HAVE_CUDA
+        t->cuda->takes_all = true;
+#endif
     } else {
         t->device = device_cpu();
         TRY(unary_open(&t->unary, &t->error));

@@ -7,8 +7,9 @@
  * the x2 upsampling exist in that copy alone. Weights are widened once per call.
  * Easy to get wrong: bias and skip come after the first rounding, in every dtype (PyTorch adds them to cuDNN's output);
  * rows of the copy are packed at the tile's own width, so that rows of a stride-1 tile form one long matrix; nothing may
- * depend on the number of frames, so that a video decoded in other pieces has the same bits. */
-#include "kernels/conv_frames.h"
+ * depend on the number of frames, so that a video decoded in other pieces has the same bits.
+ * At the end the variants of the family conv-once (conv_once.h): the same sums, rounded once behind bias and skip. */
+#include "kernels/conv_once.h"
 #include "kernels/gemm_cpu.h"
 #include "kernels/registry.h"
 #include "ops.h"
@@ -93,6 +94,7 @@ static void unroll_row(const Plan *p, const ConvFrames *a, int64_t frame, int64_
 typedef struct After {
     const float *bias, *skip_bias;
     float *skip; /* one pixel's, widened */
+    bool once;   /* rounded once, behind all of it */
 } After;
 
 /* The contract's c, and skip' + c, of one pixel's channels. */
@@ -106,7 +108,11 @@ static void finish(char *to, DType t, const float *sum, const After *f, int64_t 
         return;
     }
     uint16_t *y = (uint16_t *)(void *)to;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; f->once && i < n; i++) {
+        float term = (f->bias ? f->bias[i] : 0) + (f->skip_bias ? f->skip_bias[i] : 0);
+        y[i] = bf16_from_f32(f->skip ? sum[i] + term + f->skip[i] : sum[i] + term);
+    }
+    for (int64_t i = 0; !f->once && i < n; i++) {
         float c = f->bias ? bf16_round(sum[i]) + f->bias[i] : sum[i];
         if (f->skip) c = bf16_round(c) + (f->skip_bias ? bf16_round(f->skip[i] + f->skip_bias[i]) : f->skip[i]);
         y[i] = bf16_from_f32(c);
@@ -120,6 +126,7 @@ static char *pixel(const Tensor *t, int64_t f, int64_t y, int64_t x, int64_t c) 
 /* The widened constants of a call; NULL: absent. */
 typedef struct Wide {
     const float *weights, *bias, *skip_bias;
+    bool once;
 } Wide;
 
 static void unit(const Plan *p, const ConvFrames *a, const Wide *v, int64_t frame, int64_t y0, int64_t x0, int64_t n0,
@@ -138,7 +145,7 @@ static void unit(const Plan *p, const ConvFrames *a, const Wide *v, int64_t fram
                         t || d ? 1 : 0, sum + r * w * n, n);
     }
     After f = {.bias = v->bias ? v->bias + n0 : NULL, .skip_bias = v->skip_bias ? v->skip_bias + n0 : NULL,
-               .skip = a->skip.rank ? (float *)(void *)(scratch + p->skip) : NULL};
+               .skip = a->skip.rank ? (float *)(void *)(scratch + p->skip) : NULL, .once = v->once};
     for (int64_t r = 0; r < h; r++)
         for (int64_t i = 0; i < w; i++) {
             if (f.skip) gemm_widen(f.skip, pixel(&a->skip, frame, y0 + r, x0 + i, n0), a->skip.dtype, F32, n);
@@ -146,7 +153,7 @@ static void unit(const Plan *p, const ConvFrames *a, const Wide *v, int64_t fram
         }
 }
 
-static Status convolve(Exec *x, ConvFrames a) {
+static Status convolve(Exec *x, ConvFrames a, bool once) {
     TRY(conv_frames_check(x, &a));
     TRY(check_storage(x, &a));
     Plan p = plan(&a);
@@ -161,7 +168,7 @@ static Status convolve(Exec *x, ConvFrames a) {
                    w->w.dtype, w->round, p.filter);
     if (a.biased) gemm_widen(bias, w->bias.data, w->bias.dtype, w->round, p.out_channels);
     if (a.skip_bias.rank) gemm_widen(skip_bias, a.skip_bias.data, a.skip_bias.dtype, w->round, p.out_channels);
-    const Wide v = {wide, a.biased ? bias : NULL, a.skip_bias.rank ? skip_bias : NULL};
+    const Wide v = {wide, a.biased ? bias : NULL, a.skip_bias.rank ? skip_bias : NULL, once};
     int64_t across = gemm_ceil(p.out_width, p.tile_x), parts = gemm_ceil(p.out_channels, p.tile_n);
     int64_t down = gemm_ceil(p.out_height, p.tile_y), units = p.frames * down * across * parts;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(p.threads)
@@ -171,9 +178,11 @@ static Status convolve(Exec *x, ConvFrames a) {
     return OK;
 }
 
-static Status conv2d(Exec *x, const void *args) { return convolve(x, conv_frames(OP_conv2d, args)); }
-static Status upsample_conv(Exec *x, const void *args) { return convolve(x, conv_frames(OP_upsample_conv, args)); }
-static Status conv3d(Exec *x, const void *args) { return convolve(x, conv_frames(OP_conv3d, args)); }
+static Status conv2d(Exec *x, const void *args) { return convolve(x, conv_frames(OP_conv2d, args), false); }
+static Status upsample_conv(Exec *x, const void *args) { return convolve(x, conv_frames(OP_upsample_conv, args), false); }
+static Status conv3d(Exec *x, const void *args) { return convolve(x, conv_frames(OP_conv3d, args), false); }
+static Status conv2d_once(Exec *x, const void *args) { return convolve(x, conv_frames(OP_conv2d, args), true); }
+static Status conv3d_once(Exec *x, const void *args) { return convolve(x, conv_frames(OP_conv3d, args), true); }
 
 static size_t conv2d_scratch(const Exec *x, const void *args) {
     (void)x;
@@ -212,3 +221,8 @@ const Impl CONV_CPU[] = {
     {OP_roll, "cpu", roll, NULL, NULL},
 };
 const int CONV_CPU_COUNT = sizeof CONV_CPU / sizeof *CONV_CPU;
+
+const Impl CONV_ONCE_CPU[] = {
+    {OP_conv2d, "cpu_once", conv2d_once, conv2d_scratch, conv_once_accepts_flat},
+    {OP_conv3d, "cpu_once", conv3d_once, conv3d_scratch, conv_once_accepts_deep},
+};

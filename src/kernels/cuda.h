@@ -46,6 +46,7 @@ struct Cuda {
     CudaPlans *plans;
     struct CudaPrepare *prepare; /* kernels/cuda_prepare.h: plans on their way; NULL: none yet */
     struct Tune *tune; /* tune_cuda.h; NULL: no product is tuned */
+    bool takes_all;    /* tests: variants take all calls that they can take, whether they pay or not */
 };
 
 Status cuda_need_blas(Cuda *c, Error *e);

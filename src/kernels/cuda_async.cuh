@@ -16,6 +16,10 @@ template <bool CACHED> __device__ inline void copy(unsigned to, const void *from
     if (CACHED) asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
     else asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
+/* The same past the L1, or zeros: `from` is an address all the same, but is not read then. */
+__device__ inline void copy_or_zero(unsigned to, const void *from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
 /* What was copied since the last call is a group, empty or not. */
 __device__ inline void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /* All of the lane's groups but the last PENDING are there. */

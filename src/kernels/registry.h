@@ -25,7 +25,8 @@ extern const int FAMILIES_CPU_COUNT;
 /* The families of the CPU table or of the CUDA table (none in a build without CUDA). */
 const Family *registry_families(bool cuda, int *count);
 
-extern const Impl LN_MODULATE_FUSED_CPU[], LINEAR_GELU_FUSED_CPU[], LINEAR_GELU_F32_CPU[], VAE_KL_REWRITE_CPU[];
+extern const Impl LN_MODULATE_FUSED_CPU[], LINEAR_GELU_FUSED_CPU[], LINEAR_GELU_F32_CPU[], VAE_KL_REWRITE_CPU[],
+    CONV_ONCE_CPU[];
 extern const int VAE_KL_REWRITE_CPU_COUNT;
 
 extern const Impl CHAIN_CPU[];
@@ -118,7 +119,7 @@ extern const Impl WAVE_CUDA[], WAVE_TRANSPOSE_CUDA[];
 extern const int WAVE_CUDA_COUNT;
 extern const Impl FRAMES_CUDA[], LTX_NORM_CUDA[];
 extern const int FRAMES_CUDA_COUNT;
-extern const Impl VAE_KL_REWRITE_CUDA[], CONV_FEW_CUDA[];
+extern const Impl VAE_KL_REWRITE_CUDA[], CONV_FEW_CUDA[], CONV_ONCE_CUDA[];
 extern const Impl NORM_MEAN_CUDA[];
 extern const int NORM_MEAN_CUDA_COUNT;
 extern const Impl GUIDANCE_CUDA[];
