@@ -490,8 +490,10 @@ static void expect_silu(Buf *y, int64_t i, const double *z, DType inner) {
     DType t = y->view.dtype;
     for (int s = 0; s < 3; s++) {
         v[s] = inner == BF16 ? check_unary(UNARY_SILU, z[s]) : z[s] / (1 + exp(-z[s]));
-        /* an exponential and a quotient of 2 ulp each, and the sum between */
-        if (inner == F32) room = fmax(room, 9 * CHECK_U * fabs(v[s]));
+        /* an exponential and a quotient of 2 ulp each, and the sum between; without roundings before it (BF16) the exponent,
+         * a product, is rounded too */
+        double exponent = t == BF16 ? 2 * fmax(0, -z[s]) : 0;
+        if (inner == F32) room = fmax(room, (9 + exponent) * CHECK_U * fabs(v[s]));
         if (inner == F32 && z[s] < -88.7) room = fmax(room, fabs(v[s])); /* the exponential has left f32: 0 */
     }
     double low = fmin(v[1], fmin(v[0], v[2])), high = fmax(v[1], fmax(v[0], v[2]));

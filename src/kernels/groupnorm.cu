@@ -5,8 +5,8 @@
  * distance from that channel's value at the chunk's first pixel, so a large mean costs no digits; then neighbouring channels of
  * one group are merged. Statistics: one block a group merges the chunks in double, rounds them and folds them with the affine
  * into p and q. In BF16 it also says where PyTorch's f32 sums might round to another number; those groups, and small ones, are
- * summed again in PyTorch's own order (groupnorm_exact.cuh). Apply: fmaf(p, x', q), from the last pixel on, since that is
- * what the cache still holds. Every sum has one order, a function of the shape alone.
+ * summed again in PyTorch's own order (groupnorm_exact.cuh). Apply: fmaf(p, x', q), by blocks that stay, from the last pixel
+ * on, since that is what the cache still holds. Every sum has one order, a function of the shape alone.
  * Easy to get wrong: y may be x, so statistics must be complete before the first element is written; squares of
  * distances above 1.8e19 overflow f32 and give NaN, as in PyTorch; wide vectors are for pictures without gaps between lines. */
 #include "kernels/cuda_act.cuh"
@@ -23,7 +23,7 @@ namespace {
 
 /* AHEAD: loads in flight a thread. */
 constexpr int THREADS = 256, CHUNKS_MAX = 1024, CHUNK_MIN = 64;
-constexpr int SUM_AHEAD = 8, APPLY_AHEAD = 4, APPLY_MAX = 32, APPLY_WAVES = 12; /* WAVES: blocks an SM */
+constexpr int SUM_AHEAD = 8, APPLY_AHEAD = 4, APPLY_RESIDENT = 3; /* RESIDENT: blocks an SM */
 
 struct Plan {
     int64_t pixels, chunk, chunks;
@@ -110,7 +110,7 @@ template <typename T, int V, bool SILU, bool KEEP> __device__ inline void finish
 #pragma unroll
     for (int i = 0; i < V; i++) {
         v[i] = fmaf(p[i], v[i], q[i]);
-        if (SILU && KEEP) v[i] = act::quotient(v[i], expf(-v[i]), false);
+        if (SILU && KEEP) v[i] = act::quotient(v[i], act::exp2_fast(v[i] * -1.4426950408889634f), false);
         else if (SILU && sizeof(T) == 4) v[i] = v[i] / (1.0f + expf(-v[i]));
     }
     if constexpr (PAIRS<T, V>) {
@@ -281,8 +281,8 @@ __global__ void __launch_bounds__(THREADS) k_groupnorm_stats(float2 *channel, gr
 /* --- apply --- */
 
 template <typename T, int V, bool SILU, bool BIAS, bool KEEP>
-__global__ void __launch_bounds__(THREADS, 3) k_groupnorm_apply(T *y, Walk to, const T *x, const T *bias, Walk w,
-                                                             const float2 *channel, int each) {
+__global__ void __launch_bounds__(THREADS, APPLY_RESIDENT) k_groupnorm_apply(T *y, Walk to, const T *x, const T *bias, Walk w,
+                                                             const float2 *channel, int64_t steps) {
     int lane = threadIdx.x / w.wide, lanes = THREADS / w.wide, vector = blockIdx.y * w.wide + threadIdx.x % w.wide;
     fast::begin();
     if (lane >= lanes || vector >= w.vectors) return;
@@ -296,23 +296,28 @@ __global__ void __launch_bounds__(THREADS, 3) k_groupnorm_apply(T *y, Walk to, c
         q[i] = c.y;
     }
     if (ADD) add = bias_of<T, V>(bias, vector * V);
-    int64_t block = gridDim.x - 1 - blockIdx.x, at = block * lanes * each + lane, end = (block + 1) * lanes * each;
-    if (end > w.pixels) end = w.pixels;
-    Vector<T, V, ADD, KEEP> raw[APPLY_AHEAD];
-    float v[V];
-    for (; at + (APPLY_AHEAD - 1) * lanes < end; at += APPLY_AHEAD * lanes) {
+    /* a block's next pixels are on their way while it finishes the present ones; it begins with the last of all */
+    const int64_t step = (int64_t)lanes * APPLY_AHEAD, stride = gridDim.x * step;
+    int64_t at = (steps - 1 - blockIdx.x) * step + lane;
+    Vector<T, V, ADD, KEEP> next[APPLY_AHEAD];
+    auto read = [&](int64_t from) {
 #pragma unroll
-        for (int u = 0; u < APPLY_AHEAD; u++) raw[u].read(x + pixel_at<V>(w, at + u * lanes) + vector * V);
+        for (int u = 0; u < APPLY_AHEAD; u++)
+            if (from + u * lanes < w.pixels) next[u].read(x + pixel_at<V>(w, from + u * lanes) + vector * V);
+    };
+    read(at);
+    for (; at >= 0; at -= stride) {
+        Vector<T, V, ADD, KEEP> raw[APPLY_AHEAD];
+        float v[V];
+#pragma unroll
+        for (int u = 0; u < APPLY_AHEAD; u++) raw[u] = next[u];
+        if (at >= stride) read(at - stride);
 #pragma unroll
         for (int u = 0; u < APPLY_AHEAD; u++) {
+            if (at + u * lanes >= w.pixels) break;
             raw[u].to(v, add);
             finish<T, V, SILU, KEEP>(y + pixel_at<V>(to, at + u * lanes) + vector * V, v, p, q);
         }
-    }
-    for (; at < end; at += lanes) {
-        raw[0].read(x + pixel_at<V>(w, at) + vector * V);
-        raw[0].to(v, add);
-        finish<T, V, SILU, KEEP>(y + pixel_at<V>(to, at) + vector * V, v, p, q);
     }
 }
 
@@ -352,15 +357,15 @@ template <typename T, int V, bool SILU, bool BIAS, bool KEEP> Status launch(Exec
     const T *in = (const T *)a->x.data, *bias = BIAS ? (const T *)a->bias.data : NULL;
     groupnorm::Affine<T> f = {(const T *)a->w.data, (const T *)a->b.data, bias, a->eps};
     unsigned across = (unsigned)((w.vectors + w.wide - 1) / w.wide);
-    int64_t lanes = THREADS / w.wide, each = w.pixels * across / (lanes * x->cuda->sm_count * APPLY_WAVES);
-    each = each < APPLY_AHEAD ? APPLY_AHEAD : each > APPLY_MAX ? APPLY_MAX : each / APPLY_AHEAD * APPLY_AHEAD;
-    dim3 blocks((unsigned)((w.pixels + lanes * each - 1) / (lanes * each)), across), chunks((unsigned)p.chunks, across);
+    int64_t step = (int64_t)(THREADS / w.wide) * APPLY_AHEAD, steps = (w.pixels + step - 1) / step;
+    int64_t most = ((int64_t)x->cuda->sm_count * APPLY_RESIDENT + across - 1) / across;
+    dim3 blocks((unsigned)(steps < most ? steps : most), across), chunks((unsigned)p.chunks, across);
     fast::launch_early(x, k_groupnorm_partial<T, V, BIAS, KEEP>, chunks, THREADS, 0, s.partial, in, bias, w, p.chunk);
     fast::launch_early(x, k_groupnorm_stats<T, KEEP>, dim3((unsigned)a->groups), THREADS, 0, s.channel, s.groups, s.partial, in,
                        f, w, p.chunk, p.chunks);
     if (sizeof(T) == 2 && !KEEP) groupnorm::launch_exact<T>(x, s.channel, s.groups, in, f, w, a->groups);
     fast::launch_early(x, k_groupnorm_apply<T, V, SILU, BIAS, KEEP>, blocks, THREADS, 0, out, to, in, bias, w, s.channel,
-                       (int)each);
+                       steps);
     return cuda_launched(x, SILU ? "groupnorm_silu" : "groupnorm");
 }
 

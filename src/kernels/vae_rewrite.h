@@ -1,7 +1,8 @@
 /* vae_rewrite.h - the family vae-kl-rewrite: ops of the VAEs' decoders re-associated, with fewer roundings than their contracts.
  *
- *   groupnorm_silu: x' = x + bias and SiLU's input stay in f32, y = r(silu(fmaf(p, x', q))). Statistics are rounded as in
- *     the contract, since that costs nothing.
+ *   groupnorm_silu: x' = x + bias and SiLU's input z stay in f32, y = r(silu(fmaf(p, x', q))), silu within 9 units of f32, and
+ *     2 |z| more where z < 0: what is rounded off the exponent. Statistics are rounded as in the contract, since that costs
+ *     nothing.
  *   upsample_conv: nearest x2 then 3x3 is, for each of the four output phases (2i + a, 2j + b), a 2x2 convolution of x with
  *     taps summed in f32 and rounded once (rows for a = 0: k0 | k1 + k2, from row i - 1 on; a = 1: k0 + k1 | k2, from
  *     row i on; columns alike; rows are summed first). All four are one convolution to 4 Cout channels at (Y+1)(X+1)
