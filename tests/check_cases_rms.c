@@ -117,18 +117,22 @@ static Status norm_then_turn(Exec *x, const void *args) {
     return a->k.rank ? one_side(x, a, a->yk, a->k, a->wk) : OK;
 }
 
+enum { TURNED_SIZES = 11 };
+
 static void make_norm_rope_split(Case *c) {
     static const int64_t sizes[][3] = {/* tokens, heads, E */
                                        {1, 1, 2},      {18, 2, 16},  {40, 3, 30}, {33, 32, 128}, {126, 32, 64},
-                                       {700, 4, 16}, {9, 16, 128}, {5, 64, 64}, {7, 8, 64}};
-    enum { SIZES = 9 };
+                                       {700, 4, 16}, {9, 16, 128}, {5, 64, 64}, {7, 8, 64},
+                                       {2601, 32, 64}, {1100, 32, 128}};
+    enum { SIZES = TURNED_SIZES, MANY = 9 }; /* from there on: tokens that a GPU's blocks take in several turns */
     ARGS(NormRopeSplit);
     const int64_t *s = sizes[c->index % SIZES];
     DType t = c->index / SIZES % 2 ? BF16 : F32;
     int kind = c->index / SIZES / 2 % 3; /* rotated, the norm alone, spoilt */
     bool both = c->index / SIZES / 6 % 2 != 0;
     a->form = c->index / SIZES / 12 ? ROPE_SPLIT_DTYPE : ROPE_SPLIT_ONCE;
-    int64_t tokens = check_dim(c, s[0], 5), d = s[1] * s[2];
+    bool many = c->gpu && t == BF16 && a->form == ROPE_SPLIT_ONCE;
+    int64_t tokens = check_dim(c, c->index % SIZES < MANY || many ? s[0] : 3, 5), d = s[1] * s[2];
     check_label(c, "%s, %lldx%lldx%lld%s%s%s", dtype_name(t), (long long)tokens, (long long)s[1], (long long)s[2],
                 (const char *const[]){"", ", not rotated", ", spoilt"}[kind], both ? ", with k" : "",
                 a->form ? ", in the dtype" : "");
@@ -205,7 +209,7 @@ static void make_cos_sin(Case *c) {
 const CaseSet CHECK_RMS[] = {
     {OP_rms_modulate, SHAPES * 2 * FORMS * 2, make_rms_modulate},
     {OP_residual_rms_modulate, SHAPES * 2 * FORMS * 2, make_residual_rms_modulate},
-    {OP_norm_rope_split, 9 * 2 * 3 * 2 * 2, make_norm_rope_split},
+    {OP_norm_rope_split, TURNED_SIZES * 2 * 3 * 2 * 2, make_norm_rope_split},
     {OP_head_gate, 6 * 2 * 2 * 2, make_head_gate},
     {OP_cos_sin, 48, make_cos_sin},
 };
