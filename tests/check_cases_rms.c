@@ -9,9 +9,10 @@
 
 #define ARGS(type) type *a = (type *)(void *)&c->args
 
-enum { SHAPES = 10, FORMS = 6 };
-static const int64_t shapes[SHAPES][2] = {{1, 4},    {2, 40},    {17, 128},  {40, 257}, {3, 2048},
-                                          {33, 2048}, {20, 4096}, {1, 4096}, {700, 64}, {150, 768}};
+enum { SHAPES = 15, FORMS = 6, MANY = 14 }; /* MANY: rows that a GPU's blocks take in several turns */
+static const int64_t shapes[SHAPES][2] = {{1, 4},     {2, 40},    {17, 128},  {40, 257},  {3, 2048},
+                                          {33, 2048}, {20, 4096}, {1, 4096},  {700, 64},  {150, 768},
+                                          {16, 2056}, {24, 264},  {19, 1028}, {31, 4088}, {8001, 128}};
 
 /* Which parts of a modulation are there; two outputs. */
 typedef struct Form { const char *name; bool scaled, second, second_scaled, gated; } Form;
@@ -50,7 +51,8 @@ typedef struct Case2 { DType t; int64_t rows, d; const Form *form; bool spoilt; 
 
 static Case2 case_of(Case *c) {
     const int64_t *s = shapes[c->index % SHAPES];
-    Case2 k = {c->index / SHAPES % 2 ? BF16 : F32, check_dim(c, s[0], 18), check_dim(c, s[1], 140),
+    int64_t rows = c->index % SHAPES == MANY && !c->gpu ? 81 : s[0];
+    Case2 k = {c->index / SHAPES % 2 ? BF16 : F32, check_dim(c, rows, 18), check_dim(c, s[1], 140),
                &forms[c->index / SHAPES / 2 % FORMS], c->index / SHAPES / 2 / FORMS != 0};
     check_label(c, "%s, %lld rows of %lld, %s%s", dtype_name(k.t), (long long)k.rows, (long long)k.d, k.form->name,
                 k.spoilt ? ", spoilt" : "");
@@ -124,7 +126,7 @@ static void make_norm_rope_split(Case *c) {
                                        {1, 1, 2},      {18, 2, 16},  {40, 3, 30}, {33, 32, 128}, {126, 32, 64},
                                        {700, 4, 16}, {9, 16, 128}, {5, 64, 64}, {7, 8, 64},
                                        {2601, 32, 64}, {1100, 32, 128}};
-    enum { SIZES = TURNED_SIZES, MANY = 9 }; /* from there on: tokens that a GPU's blocks take in several turns */
+    enum { SIZES = TURNED_SIZES, MANY_TOKENS = 9 }; /* from there on: as MANY above */
     ARGS(NormRopeSplit);
     const int64_t *s = sizes[c->index % SIZES];
     DType t = c->index / SIZES % 2 ? BF16 : F32;
@@ -132,7 +134,7 @@ static void make_norm_rope_split(Case *c) {
     bool both = c->index / SIZES / 6 % 2 != 0;
     a->form = c->index / SIZES / 12 ? ROPE_SPLIT_DTYPE : ROPE_SPLIT_ONCE;
     bool many = c->gpu && t == BF16 && a->form == ROPE_SPLIT_ONCE;
-    int64_t tokens = check_dim(c, c->index % SIZES < MANY || many ? s[0] : 3, 5), d = s[1] * s[2];
+    int64_t tokens = check_dim(c, c->index % SIZES < MANY_TOKENS || many ? s[0] : 3, 5), d = s[1] * s[2];
     check_label(c, "%s, %lldx%lldx%lld%s%s%s", dtype_name(t), (long long)tokens, (long long)s[1], (long long)s[2],
                 (const char *const[]){"", ", not rotated", ", spoilt"}[kind], both ? ", with k" : "",
                 a->form ? ", in the dtype" : "");

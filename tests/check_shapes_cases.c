@@ -503,13 +503,14 @@ MAKE(rms_modulate, RmsModulate) { /* rows, columns */
     a->eps = 1e-6f;
 }
 
-MAKE(residual_rms_modulate, ResidualRmsModulate) { /* rows, columns; 1: a gate, 2: a second modulation */
+MAKE(residual_rms_modulate, ResidualRmsModulate) { /* rows, columns; 1: a gate, 2: a second modulation, 4: none at all */
     a->h = a->residual = shapes_new(m, real(m), p[0], p[1]);
     a->y = a->x = shapes_new(m, real(m), p[0], p[1]);
     if (p[2] & 1) a->gate = shapes_new(m, real(m), p[1]);
+    a->eps = 1e-6f;
+    if (p[2] & 4) return;
     a->scale = shapes_new(m, real(m), p[1]);
     a->shift = shapes_new(m, real(m), p[1]);
-    a->eps = 1e-6f;
     if (!(p[2] & 2)) return;
     a->y2 = shapes_new(m, real(m), p[0], p[1]);
     a->scale2 = shapes_new(m, real(m), p[1]);
@@ -816,6 +817,9 @@ static const ShapeCase FULL[] = {
     {OP_rms_modulate, "ltx2.video, 2 x 121 frames", {12288, 4096}, rms_modulate},
     {OP_residual_rms_modulate, "ltx2.video.text, 2 x 121 frames", {12288, 4096, 1}, residual_rms_modulate},
     {OP_residual_rms_modulate, "ltx2.video.cross, 2 x 121 frames", {12288, 4096, 2}, residual_rms_modulate},
+    {OP_rms_modulate, "ltx2.video, 121 frames", {6144, 4096}, rms_modulate},
+    {OP_residual_rms_modulate, "ltx2.video.cross, 121 frames", {6144, 4096, 2}, residual_rms_modulate},
+    {OP_residual_rms_modulate, "ltx2.video.plain, 121 frames", {6144, 4096, 5}, residual_rms_modulate},
     {OP_residual_rms_modulate, "ltx2.audio.ff, 2 x 121 frames", {252, 2048, 1}, residual_rms_modulate},
     {OP_norm_rope_split, "ltx2.video, 121 frames", {6144, 32, 128, 12288, 1}, norm_rope_split},
     {OP_norm_rope_split, "ltx2.cross, 121 frames", {6144, 32, 64, 2048}, norm_rope_split},
