@@ -282,11 +282,10 @@ def expect(op, i, w, b, s, out):
         y, x, c = out[0].shape
         t = i[0].view(1, y // 2, x // 2, c, 2, 2).permute(0, 3, 1, 4, 2, 5)
         return [t.reshape(c, y, x).permute(1, 2, 0)]
-    if op in ("linear", "linear_many", "linear_gelu"):
-        y = [F.linear(i[0], w[n], b.get(n)) for n in sorted(w)]
+    if op in ("linear", "linear_many", "linear_gelu"):       # s: how the bias comes; 1: behind a rounding
+        after = op == "linear" and integer(s[0]) == 1
+        y = [F.linear(i[0], w[n]) + b[n] if after and n in b else F.linear(i[0], w[n], b.get(n)) for n in sorted(w)]
         return [F.gelu(t, approximate="tanh") for t in y] if op == "linear_gelu" else y
-    if op == "linear_silu":                                  # GLUMBTempConv.conv_inverted: a bias behind a rounding
-        return [F.silu(F.linear(i[0], w[0]) + b[0] if integer(s[0]) else F.linear(i[0], w[0], b.get(0)))]
     if op == "norm_relu_rope":
         y = F.relu(mean_square_norm(i[0], i[1], decimal(real(s[0]))))
         return [y, pairs_turned(y.unflatten(-1, (-1, 2 * i[2].shape[1])), i[2], i[3]).flatten(-2)]
@@ -317,7 +316,8 @@ def expect(op, i, w, b, s, out):
     if op == "linear_attention":
         return [linear_attention(*(i[n] for n in range(5)), decimal(real(s[0])))]
     if op == "dwconv3_glu":
-        d = F.conv2d(i[0].permute(0, 3, 1, 2), w[0].permute(0, 3, 1, 2), b[0], 1, 1, 1, len(w[0]))
+        x = F.silu(i[0] + i[1]) if 1 in i else i[0]          # conv_inverted's bias and SiLU
+        d = F.conv2d(x.permute(0, 3, 1, 2), w[0].permute(0, 3, 1, 2), b[0], 1, 1, 1, len(w[0]))
         value, gate = d.chunk(2, dim=1)
         return [(value * F.silu(gate)).permute(0, 2, 3, 1)]
     if op == "linear_rows":                                  # as the steps compute it: each row alone
@@ -439,10 +439,10 @@ def expect(op, i, w, b, s, out):
     if op == "conv2d":
         return [convolution(picture(i[0]), i, w[0], b.get(0), s)]
     if op == "roll":                                         # WanCausalConv3d's cache; the room of an old one is not in the dump
-        window, h = out[0].clone(), out[1].shape[0]
+        there, h = out[0].clone(), out[1].shape[0]
         if integer(s[0]):
-            window[:h] = 0
-        return [window, window[-h:]]
+            there[:h] = 0
+        return [there, there[-h:]]
     if op == "conv3d":
         stride, pad, form, _, pad_t = (integer(n) for n in s)
         y = F.conv3d(clip(i[0]), w[0].permute(0, 4, 1, 2, 3).contiguous(), None if form else b.get(0), (stride, 1, 1),

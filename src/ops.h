@@ -81,10 +81,9 @@ extern "C" {
     X(residual_norm_scale, ResidualNormScale, 2, 6, 0, 1, EXACT)                                         \
     X(modulate, Modulate, 1, 3, 0, 0, EXACT)                                                             \
     X(residual_gate_ln_modulate, ResidualGateLnModulate, 2, 5, 0, 1, EXACT)                              \
-    X(linear_silu, Linear, 1, 1, 1, 1, BOUNDED)                                                          \
     X(norm_relu_rope, NormReluRope, 2, 4, 0, 1, EXACT)                                                   \
     X(linear_attention, LinearAttention, 1, 5, 0, 1, BOUNDED)                                            \
-    X(dwconv3_glu, Dwconv3Glu, 1, 1, 1, 0, EXACT)                                                        \
+    X(dwconv3_glu, Dwconv3Glu, 1, 2, 1, 0, EXACT)                                                        \
     X(rope_split, RopeSplit, 1, 3, 0, 1, EXACT)                                                          \
     X(rms_modulate, RmsModulate, 2, 5, 0, 1, EXACT)                                                      \
     X(residual_rms_modulate, ResidualRmsModulate, 3, 7, 0, 1, EXACT)                                     \

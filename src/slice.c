@@ -9,7 +9,6 @@ bool slice_rowwise(OpId op) {
     case OP_linear_many:
     case OP_linear_gelu:
     case OP_linear_many_gelu:
-    case OP_linear_silu:
     case OP_norm_relu_rope:
     case OP_rope_split:
     case OP_rms_modulate:

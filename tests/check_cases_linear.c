@@ -44,23 +44,6 @@ static void expect_gelu(const Case *c, Buf *y, int64_t i, double want, double lo
     check_between(y, i, check_r(w, t), check_r(low - room, t), check_r(high + room, t));
 }
 
-/* silu of a BF16 or F32 value, as gelu above. */
-static double silu(double x, DType t, double *room) {
-    *room = 0;
-    if (t == BF16) return check_unary(UNARY_SILU, x);
-    double y = x / (1 + exp(-x));
-    *room = 6 * CHECK_U * fabs(y); /* a sum, a quotient, and an exponential within two ulps */
-    return y;
-}
-
-static void expect_silu(Buf *y, int64_t i, double want, double lo, double hi) {
-    DType t = y->view.dtype;
-    double room, low_room, high_room, w = silu(want, t, &room), a = silu(lo, t, &low_room), b = silu(hi, t, &high_room);
-    double low = fmin(w, fmin(a, b)), high = fmax(w, fmax(a, b)), reach = fmax(room, fmax(low_room, high_room));
-    if (lo < -1.2785 && hi > -1.2784) low = fmin(low, -0.2784646); /* the only minimum */
-    check_between(y, i, check_r(w, t), check_r(low - reach, t), check_r(high + reach, t));
-}
-
 typedef struct Product {
     const Buf *x, *w, *bias;
     DType round;
@@ -68,7 +51,6 @@ typedef struct Product {
     bool gelu, keeps;
     int64_t first, n; /* rows of w that are used; n 0: all */
     int64_t column;   /* of y, where they go */
-    bool silu;
 } Product;
 
 /* cuBLASLt has no kernel with a fused bias for rows that do not start at multiples of 16 bytes; it then adds the bias
@@ -132,8 +114,6 @@ static void expect_product(Case *c, Buf *y, const Product *p) {
             }
             if (p->gelu)
                 expect_gelu(c, y, at, value[1], value[0], value[2], p->keeps);
-            else if (p->silu)
-                expect_silu(y, at, value[1], value[0], value[2]);
             else
                 check_between(y, at, value[1], value[0], value[2]);
             if (y->skipped) y->skipped[at] = 0;
@@ -146,13 +126,7 @@ static Status linear_then_gelu(Exec *x, const void *args) {
     return op_act(x, &(Act){.y = a->y, .x = a->y, .kind = ACT_GELU_TANH});
 }
 
-static Status linear_then_silu(Exec *x, const void *args) {
-    const Linear *a = args;
-    TRY(op_linear(x, a));
-    return op_act(x, &(Act){.y = a->y, .x = a->y, .kind = ACT_SILU});
-}
-
-/* --- linear, linear_gelu, linear_silu --- */
+/* --- linear, linear_gelu --- */
 
 static void make_linear(Case *c) {
     static const int64_t shapes[][3] = {
@@ -187,9 +161,7 @@ static void make_linear(Case *c) {
     if (bias) check_fill(c, bias, 0, 1);
     if (c->index % 5 == 4) spoil_rows(c, x, k);
     if (c->op == OP_linear_gelu && !c->keeps) c->twin = linear_then_gelu;
-    if (c->op == OP_linear_silu && !c->keeps) c->twin = linear_then_silu;
-    expect_product(c, y, &(Product){x, w, bias, kind[2], a->bias_mode, c->op == OP_linear_gelu, c->keeps, 0, 0, 0,
-                                    c->op == OP_linear_silu});
+    expect_product(c, y, &(Product){x, w, bias, kind[2], a->bias_mode, c->op == OP_linear_gelu, c->keeps, 0, 0, 0});
 }
 
 /* --- linear_rows --- */
@@ -225,7 +197,7 @@ static void make_linear_rows(Case *c) {
     check_fill(c, x, 0.1, 1);
     check_fill(c, w, 0, 1 / sqrt((double)k));
     if (bias) check_fill(c, bias, 0, 1);
-    expect_product(c, y, &(Product){x, w, bias, kind[2], a->bias_mode, false, false, 0, 0, 0, false});
+    expect_product(c, y, &(Product){x, w, bias, kind[2], a->bias_mode, false, false, 0, 0, 0});
 }
 
 /* --- linear_many --- */
@@ -269,7 +241,7 @@ static void make_linear_many(Case *c) {
         check_fill(c, w, 0, 1 / sqrt((double)k));
         if (bias) check_fill(c, bias, 0, 1);
         check_label(c, " %lld", (long long)n);
-        expect_product(c, y, &(Product){x, w, bias, kind[2], a->bias_mode, false, false, 0, 0, 0, false});
+        expect_product(c, y, &(Product){x, w, bias, kind[2], a->bias_mode, false, false, 0, 0, 0});
     }
 }
 
@@ -329,7 +301,7 @@ static void make_pack(Case *c, int index) {
         weights[i] = &c->weight[i];
         check_part(c, y, &first[i], 1, at, n[i]);
         check_label(c, " %lld", (long long)n[i]);
-        Product p = {x, w, bias, t, BIAS_FUSED, false, false, at, n[i], at, false};
+        Product p = {x, w, bias, t, BIAS_FUSED, false, false, at, n[i], at};
         expect_product(c, y, &p);
         p.gelu = true, p.keeps = c->keeps, p.column = 0;
         if (then && i == count - 1) expect_product(c, g, &p);
@@ -356,6 +328,5 @@ const CaseSet CHECK_LINEAR[] = {
     {OP_linear_many, 7 * KIND_COUNT *BIASES + PACK_COUNT *PACK_KINDS *PACK_LAYOUTS, make_many},
     {OP_linear_many_gelu, PACK_COUNT *PACK_KINDS *PACK_LAYOUTS, make_many_gelu},
     {OP_linear_gelu, 17 * KIND_COUNT *BIASES, make_linear},
-    {OP_linear_silu, 17 * KIND_COUNT *BIASES, make_linear},
 };
 const int CHECK_LINEAR_COUNT = sizeof CHECK_LINEAR / sizeof *CHECK_LINEAR;

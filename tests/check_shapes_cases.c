@@ -575,16 +575,17 @@ MAKE(linear_attention, LinearAttention) { /* tokens, heads, head width: q, k and
     a->eps = 1e-15f;
 }
 
-MAKE(linear_silu, Linear) { /* M, K, N: a bias apart, and no SiLU where the op is linear */
+MAKE(linear_after, Linear) { /* M, K, N: a bias behind a rounding */
     a->x = shapes_new(m, real(m), p[0], p[1]);
     a->y = shapes_new(m, real(m), p[0], p[2]);
     a->w = matrix(m, p[2], p[1], true);
     a->bias_mode = BIAS_AFTER;
 }
 
-MAKE(dwconv3_glu, Dwconv3Glu) { /* frames, height, width, channels of y */
+MAKE(dwconv3_glu, Dwconv3Glu) { /* frames, height, width, channels of y; 1: a bias and SiLU before it */
     a->y = shapes_new(m, real(m), p[0], p[1], p[2], p[3]);
     a->x = shapes_new(m, real(m), p[0], p[1], p[2], 2 * p[3]);
+    if (p[4]) a->before = shapes_new(m, real(m), 2 * p[3]);
     a->w = shapes_weight(m, true, 4, (int64_t[]){2 * p[3], 3, 3, 1});
 }
 
@@ -804,8 +805,6 @@ static const ShapeCase FULL[] = {
     {OP_linear_attention, "sana, 81 frames", {32760, 20, 112}, linear_attention},
     {OP_attention, "sana.cross, 17 frames", {7800, 300, 20, 112}, cross_attention},
     {OP_attention, "sana.cross, 81 frames", {32760, 300, 20, 112}, cross_attention},
-    {OP_linear_silu, "sana.ff, 17 frames", {7800, 2240, 13440}, linear_silu},
-    {OP_linear_silu, "sana.ff, 81 frames", {32760, 2240, 13440}, linear_silu},
     {OP_rope_split, "ltx2 video, 121 frames", {6144, 32, 128}, rope_split},
     {OP_rope_split, "ltx2 audio, 121 frames", {126, 32, 64}, rope_split},
     {OP_rope_split, "ltx2 connector", {1024, 30, 128}, rope_split},
@@ -826,10 +825,11 @@ static const ShapeCase FULL[] = {
     {OP_norm_rope_split, "ltx2.audio, 121 frames", {126, 32, 64, 6144, 1}, norm_rope_split},
     {OP_head_gate, "ltx2.video, 2 x 121 frames", {12288, 32, 128}, head_gate},
     {OP_cos_sin, "ltx2.video, 121 frames", {6144, 2048}, cos_sin},
-    {OP_dwconv3_glu, "sana.ff, 17 frames", {5, 30, 52, 6720}, dwconv3_glu},
-    {OP_dwconv3_glu, "sana.ff, 81 frames", {21, 30, 52, 6720}, dwconv3_glu},
+    {OP_dwconv3_glu, "sana.ff, 17 frames", {5, 30, 52, 6720, 1}, dwconv3_glu},
+    {OP_dwconv3_glu, "sana.ff, 81 frames", {21, 30, 52, 6720, 1}, dwconv3_glu},
+    {OP_dwconv3_glu, "the same alone", {21, 30, 52, 6720}, dwconv3_glu},
     {OP_linear, "sana.cross, 81 frames", {32760, 2240, 2240, 1}, linear},
-    {OP_linear, "sana.out, bias after, 81 frames", {32760, 2240, 2240}, linear_silu},
+    {OP_linear, "sana.out, bias after, 81 frames", {32760, 2240, 2240}, linear_after},
     {OP_linear, "sana.point, 17 frames", {7800, 6720, 2240, 0}, linear},
     {OP_conv2d, "sana.temporal, 17 frames", {5, 1560, 2240}, temporal_conv},
     {OP_conv2d, "sana.temporal, 81 frames", {21, 1560, 2240}, temporal_conv},
@@ -917,7 +917,7 @@ static const ShapeCase SMALL[] = {
     {OP_norm_relu_rope, "small sana", {144, 2, 112, 672, 448}, norm_relu_rope},
     {OP_linear_attention, "small sana", {144, 2, 112}, linear_attention},
     {OP_attention, "small sana.cross", {144, 300, 2, 112}, cross_attention},
-    {OP_linear_silu, "small sana.ff", {144, 224, 1344}, linear_silu},
+    {OP_linear, "small, bias after", {144, 224, 1344}, linear_after},
     {OP_rope_split, "small ltx2", {48, 4, 32}, rope_split},
     {OP_stack_range_norm, "small ltx2", {32, 48, 5, 11}, stack_range_norm},
     {OP_stack_rms_norm, "small ltx2", {32, 48, 5, 11}, stack_rms_norm},
@@ -927,7 +927,8 @@ static const ShapeCase SMALL[] = {
     {OP_norm_rope_split, "small ltx2", {48, 4, 32, 384, 1}, norm_rope_split},
     {OP_head_gate, "small ltx2", {48, 4, 32}, head_gate},
     {OP_cos_sin, "small ltx2", {48, 64}, cos_sin},
-    {OP_dwconv3_glu, "small sana.ff", {3, 8, 6, 672}, dwconv3_glu},
+    {OP_dwconv3_glu, "small sana.ff", {3, 8, 6, 672, 1}, dwconv3_glu},
+    {OP_dwconv3_glu, "small, alone", {3, 8, 6, 672}, dwconv3_glu},
     {OP_conv2d, "small vocoder, dilated", {300, 3, 32, 32, 7, 1}, line_conv},
     {OP_act, "small vocoder", {300, 32}, leaky},
     {OP_conv_transpose1d, "small vocoder", {50, 64, 32, 16, 6}, conv_transpose1d},

@@ -177,15 +177,9 @@ static Status bias_fused(Exec *x, const void *args) {
     a.bias_mode = BIAS_FUSED;
     return fault_call(x, OP_linear, &a);
 }
-static Status silu_bias_fused(Exec *x, const void *args) {
-    Linear a = *(const Linear *)args;
-    a.bias_mode = BIAS_FUSED;
-    return fault_call(x, OP_linear_silu, &a);
-}
-static Status silu_missing(Exec *x, const void *args) { return fault_call(x, OP_linear, args); }
-
 /* Of dwconv3_glu. */
-enum { GATE_FIRST = 1, BIAS_INSIDE = 2, SILU_KEPT = 4, SHIFTED = 8, NO_SILU = 16 };
+enum { GATE_FIRST = 1, BIAS_INSIDE = 2, SILU_KEPT = 4, SHIFTED = 8, NO_SILU = 16, BEFORE_KEPT = 32, BEFORE_BARE = 64,
+       BEFORE_LEFT = 128, FIRST_KEPT = 256 };
 
 static Status depth(const Dwconv3Glu *a, int how) {
     int64_t ch = a->y.shape[3], hh = a->x.shape[1], ww = a->x.shape[2];
@@ -201,7 +195,10 @@ static Status depth(const Dwconv3Glu *a, int how) {
                     uint16_t h;
                     if (iy < 0 || iy >= hh || ix < 0 || ix >= ww) continue;
                     memcpy(&h, (uint16_t *)a->x.data + ((f * hh + iy) * ww + ix) * 2 * ch + k, 2);
-                    sum = fmaf(bf16_to_f32(h), get(tensor_view(a->w->w, 2 * ch, 9), k, ky * 3 + kx), sum);
+                    float v = bf16_to_f32(h) + (how & BEFORE_LEFT ? 0 : get(a->before, 0, k));
+                    v = keep(v, how, BEFORE_KEPT);
+                    if (!(how & BEFORE_BARE)) v = keep(v / (1 + expf(-v)), how, FIRST_KEPT);
+                    sum = fmaf(v, get(tensor_view(a->w->w, 2 * ch, 9), k, ky * 3 + kx), sum);
                 }
             d[half] = bf16_round(keep(sum, how, BIAS_INSIDE) + get(a->w->bias, 0, k));
         }
@@ -217,6 +214,10 @@ DEPTH(bias_inside, BIAS_INSIDE)
 DEPTH(silu_kept, SILU_KEPT)
 DEPTH(shifted, SHIFTED)
 DEPTH(no_silu, NO_SILU)
+DEPTH(before_kept, BEFORE_KEPT)
+DEPTH(before_bare, BEFORE_BARE)
+DEPTH(before_left, BEFORE_LEFT)
+DEPTH(first_kept, FIRST_KEPT)
 
 static Status no_mask(Exec *x, const void *args) {
     Attention a = *(const Attention *)args;
@@ -271,8 +272,10 @@ static void faulty_ops(Bench *b) {
         F("last token not seen", linear_attention, no_last),
         F("S transposed", linear_attention, state_transposed),
         F("biases fused", linear, bias_fused),
-        F("bias of conv_inverted fused", linear_silu, silu_bias_fused),
-        F("no SiLU behind conv_inverted", linear_silu, silu_missing),
+        F("conv_inverted with its bias not rounded", dwconv3_glu, before_kept),
+        F("no bias behind conv_inverted", dwconv3_glu, before_left),
+        F("no SiLU behind conv_inverted", dwconv3_glu, before_bare),
+        F("SiLU behind conv_inverted not rounded", dwconv3_glu, first_kept),
         F("GLU halves swapped", dwconv3_glu, gate_first),
         F("depthwise bias inside the sum", dwconv3_glu, bias_inside),
         F("SiLU of the gate not rounded", dwconv3_glu, silu_kept),

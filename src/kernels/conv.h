@@ -42,11 +42,12 @@ typedef struct Conv3d {
 typedef struct Roll { Tensor window, cache; int32_t fresh; } Roll;
 
 /* The depthwise half of a gated convolution, frame by frame: x [F,Y,X,2C], weight [2C,3,3,1] with bias [2C], y [F,Y,X,C]
- *   d = r(r(sum) + bias), y = r(d[..C] * r(silu(d[C..])))
+ *   d = r(r(sum of x') + bias), y = r(d[..C] * r(silu(d[C..])))
  * where sum is one f32 fma a tap from 0, rows first, taps outside the frame left out (PyTorch's depthwise kernel on CUDA).
- * silu as in act (elementwise.h). Promise EXACT. y aliases nothing. */
+ * before [2C]: the bias that the product in front has left to its reader, with SiLU behind it, x' = r(silu(r(x + before)));
+ * absent: x' = x. silu as in act (elementwise.h). Promise EXACT. y aliases nothing. */
 typedef struct Dwconv3Glu {
-    Tensor y, x;
+    Tensor y, x, before;
     const struct Weight *w;
 } Dwconv3Glu;
 

@@ -85,6 +85,9 @@ Status conv_frames_check_dwconv(Exec *x, const Dwconv3Glu *a) {
     for (int d = 0; fits && d < 3; d++) fits = a->x.shape[d] == a->y.shape[d];
     if (!fits || a->x.dtype != a->y.dtype || (a->x.dtype != F32 && a->x.dtype != BF16))
         return fail(x->error, ERR_MODEL, "%s: dwconv3_glu takes frames [F, Y, X, 2C] to [F, Y, X, C], channels contiguous", name);
+    if (a->before.rank && (a->before.dtype != a->x.dtype || tensor_numel(a->before) != 2 * c || !tensor_contiguous(a->before)))
+        return fail(x->error, ERR_MODEL, "%s: dwconv3_glu: the bias before must be a vector of %lld in %s", name,
+                    (long long)(2 * c), dtype_name(a->x.dtype));
     const int64_t shape[4] = {2 * c, 3, 3, 1};
     if (w->w.rank != 4 || memcmp(w->w.shape, shape, sizeof shape) || !tensor_contiguous(w->w) || w->scale.rank || w->lora ||
         !w->bias.rank || tensor_numel(w->bias) != 2 * c)

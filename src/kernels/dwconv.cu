@@ -1,5 +1,6 @@
-/* dwconv.cu - CUDA reference of dwconv3_glu: frame by frame, the depthwise convolution with its bias into scratch, then the
- * table's act_mul. A frame's worth of scratch, whatever the length of the clip.
+/* dwconv.cu - CUDA reference of dwconv3_glu: frame by frame, where a bias goes before it the table's add and act into scratch,
+ * the depthwise convolution with its bias into scratch, then the table's act_mul. Frames' worth of scratch, whatever the length
+ * of the clip.
  *
  * Easy to get wrong: one fma a tap, in the order of the rows, from 0; taps outside the frame take no part. */
 #include "kernels/conv_frames.h"
@@ -46,14 +47,15 @@ Status check(Exec *x, const Dwconv3Glu *a) {
 }
 
 size_t dwconv3_glu_scratch(const Exec *x, const void *args) {
-    const Tensor *t = &((const Dwconv3Glu *)args)->x;
+    const Dwconv3Glu *a = (const Dwconv3Glu *)args;
+    const Tensor *t = &a->x;
     (void)x;
     size_t bytes = (size_t)(t->shape[1] * t->shape[2] * t->shape[3]) * dtype_size(t->dtype);
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN * (a->before.rank ? 2 : 1);
 }
 
-template <typename T> void convolve(cudaStream_t stream, Tensor d, const Dwconv3Glu *a, int64_t frame) {
-    const Tensor &in = a->x;
+/* in: the frames that are read; of x itself, or one alone. */
+template <typename T> void convolve(cudaStream_t stream, Tensor d, const Dwconv3Glu *a, Tensor in, int64_t frame) {
     Frame f = {(int)in.shape[1], (int)in.shape[2], (int)in.shape[3], in.stride[1], in.stride[2]};
     dim3 grid((unsigned)((f.channels + THREADS - 1) / THREADS), (unsigned)f.width, (unsigned)f.height);
     k_dwconv3<T><<<grid, THREADS, 0, stream>>>((T *)d.data, (const T *)in.data + frame * in.stride[0], (const T *)a->w->w.data,
@@ -65,12 +67,24 @@ Status dwconv3_glu_cuda(Exec *x, const void *args) {
     TRY(check(x, a));
     if (!tensor_numel(a->y)) return OK;
     int64_t c = a->y.shape[3];
-    const int64_t shape[] = {a->x.shape[1], a->x.shape[2], 2 * c};
-    Tensor d = arena_tensor(x->scratch, a->x.dtype, 3, shape);
-    if (!d.data) return fail(x->error, ERR_MEMORY, "dwconv3_glu: no scratch of %zu bytes", tensor_bytes(d));
+    const int64_t shape[] = {1, a->x.shape[1], a->x.shape[2], 2 * c};
+    Tensor d = arena_tensor(x->scratch, a->x.dtype, 3, shape + 1), made = {};
+    if (d.data && a->before.rank) made = arena_tensor(x->scratch, a->x.dtype, 4, shape);
+    if (!d.data || (a->before.rank && !made.data))
+        return fail(x->error, ERR_MEMORY, "dwconv3_glu: no scratch of %zu bytes", dwconv3_glu_scratch(x, args));
     for (int64_t i = 0; i < a->y.shape[0]; i++) {
-        if (a->x.dtype == BF16) convolve<__nv_bfloat16>(x->cuda->stream, d, a, i);
-        else convolve<float>(x->cuda->stream, d, a, i);
+        if (a->before.rank) {
+            Add add = {};
+            Act act = {};
+            add.y = made, add.a = tensor_slice(a->x, 0, i, 1), add.b = a->before;
+            act.y = act.x = made, act.kind = ACT_SILU;
+            TRY(cuda_pieces_op(x, OP_add, &add));
+            TRY(cuda_pieces_op(x, OP_act, &act));
+        }
+        const Tensor &in = a->before.rank ? made : a->x;
+        int64_t frame = a->before.rank ? 0 : i;
+        if (a->x.dtype == BF16) convolve<__nv_bfloat16>(x->cuda->stream, d, a, in, frame);
+        else convolve<float>(x->cuda->stream, d, a, in, frame);
         TRY(cuda_launched(x, "dwconv3_glu"));
         Tensor y = tensor_slice(a->y, 0, i, 1);
         ActMul glu = {};

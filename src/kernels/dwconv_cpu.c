@@ -1,5 +1,5 @@
 /* dwconv_cpu.c - the CPU table's dwconv3_glu: a thread takes a line of pixels, and of each pixel SPAN channels of both halves
- * at a time. Weights lie tap by tap in scratch, in f32.
+ * at a time. Weights lie tap by tap in scratch, in f32; so does x' where it is not x, in x's dtype.
  *
  * Easy to get wrong: taps outside the frame are left out, not multiplied by zero (an infinite weight would show); the sum is
  * rounded before the bias, in every dtype that rounds. */
@@ -66,10 +66,31 @@ static void line(const Dw *d, int64_t f, int64_t y) {
         }
 }
 
+/* x' of a line of pixels, contiguous. */
+static void line_before(const Dw *d, const Tensor *x, const float *before, int64_t f, int64_t y) {
+    float v[SPAN];
+    for (int64_t i = 0; i < d->width; i++)
+        for (int64_t c0 = 0; c0 < 2 * d->c; c0 += SPAN) {
+            int64_t n = gemm_min(SPAN, 2 * d->c - c0);
+            int64_t from = f * x->stride[0] + y * x->stride[1] + i * x->stride[2] + c0;
+            int64_t to = f * d->x.stride[0] + y * d->x.stride[1] + i * d->x.stride[2] + c0;
+            gemm_widen(v, (const char *)x->data + from * (int64_t)dtype_size(d->t), d->t, F32, n);
+            for (int64_t j = 0; j < n; j++) {
+                float e = v[j] + before[c0 + j];
+                v[j] = d->t == BF16 ? bf16_to_f32(d->silu[bf16_from_f32(e)]) : silu_f32(e);
+            }
+            gemm_narrow((char *)d->x.data + to * (int64_t)dtype_size(d->t), d->t, v, n);
+        }
+}
+
 static size_t dwconv3_glu_scratch(const Exec *x, const void *args) {
     const Dwconv3Glu *a = args;
     size_t total = 0;
     (void)x;
+    if (a->before.rank) {
+        gemm_piece(&total, 2 * gemm_columns(a->y));
+        gemm_piece(&total, (tensor_numel(a->x) * (int64_t)dtype_size(a->x.dtype) + 3) / 4);
+    }
     gemm_piece(&total, TAPS * 2 * gemm_columns(a->y));
     gemm_piece(&total, 2 * gemm_columns(a->y));
     return total;
@@ -80,6 +101,8 @@ static Status dwconv3_glu_cpu(Exec *x, const void *args) {
     TRY(check(x, a));
     int64_t c = a->y.shape[3];
     size_t total = 0, weights = gemm_piece(&total, TAPS * 2 * c), bias = gemm_piece(&total, 2 * c);
+    size_t before = a->before.rank ? gemm_piece(&total, 2 * c) : 0;
+    size_t made = a->before.rank ? gemm_piece(&total, (tensor_numel(a->x) * (int64_t)dtype_size(a->x.dtype) + 3) / 4) : 0;
     char *scratch = arena_push(x->scratch, total);
     if (!scratch) return fail(x->error, ERR_MEMORY, "dwconv3_glu: no scratch of %zu bytes", total);
     float *weight = (float *)(void *)(scratch + weights), *b = (float *)(void *)(scratch + bias);
@@ -92,6 +115,13 @@ static Status dwconv3_glu_cpu(Exec *x, const void *args) {
     gemm_widen(b, a->w->bias.data, a->w->bias.dtype, a->w->round, 2 * c);
     Dw d = {.y = a->y, .x = a->x, .frames = a->y.shape[0], .height = a->y.shape[1], .width = a->y.shape[2], .c = c,
             .weight = weight, .bias = b, .silu = x->unary ? x->unary->table[UNARY_SILU] : NULL, .t = a->x.dtype};
+    if (a->before.rank) {
+        float *add = (float *)(void *)(scratch + before);
+        d.x = tensor_make(scratch + made, d.t, 4, a->x.shape);
+        gemm_widen(add, a->before.data, d.t, F32, 2 * c);
+#pragma omp parallel for schedule(static) num_threads(gemm_threads())
+        for (int64_t i = 0; i < d.frames * d.height; i++) line_before(&d, &a->x, add, i / d.height, i % d.height);
+    }
 #pragma omp parallel for schedule(static) num_threads(gemm_threads())
     for (int64_t i = 0; i < d.frames * d.height; i++) line(&d, i / d.height, i % d.height);
     return OK;

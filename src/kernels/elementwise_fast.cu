@@ -1,5 +1,4 @@
-/* elementwise_fast.cu - gated residual, modulation and activations on BF16 rows at the speed of a copy; the bias and SiLU
- * behind a product too.
+/* elementwise_fast.cu - gated residual, modulation and activations on BF16 rows at the speed of a copy.
  *
  * A block covers a piece of the columns of a few rows: every thread keeps one 16-byte column, asks for it in TURNS rows at
  * once, and what is the same in all rows (gate, scale, shift as one row) is read once. Addresses are worked out once a
@@ -10,7 +9,6 @@
 #include "kernels/act_table.h"
 #include "kernels/cuda_act.cuh"
 #include "kernels/cuda_fast.cuh"
-#include "kernels/linear_cuda.h"
 #include "kernels/residual_gate_tiled.h"
 #include "kernels/swiglu_fused.h"
 
@@ -162,15 +160,6 @@ template <int KIND, bool TIMES> struct ActF {
     }
 };
 
-/* r(silu(r(v + bias))). */
-struct BiasSiluF {
-    __host__ __device__ static constexpr Form form(int i) { return i == 0 ? STREAM : i == 1 ? ONE : ABSENT; }
-    __device__ Pair operator()(Pair v, Pair bias, Pair) const {
-        float2 s = __bfloat1622float2(add(v, bias));
-        return round2(act::silu_of_bf16(s.x), act::silu_of_bf16(s.y));
-    }
-};
-
 template <bool TIMES> bool run_act(Exec *x, const char *op, const Streams &s, int kind, Status *status) {
     switch (kind) {
     case ACT_SILU: *status = run(x, op, s, ActF<ACT_SILU, TIMES>{}); return true;
@@ -205,29 +194,6 @@ Status act_mul_cuda_fast(Exec *x, const void *args) {
     return chain_run(x, OP_act_mul, args);
 }
 
-/* The product as the reference makes it; then its bias and SiLU in one pass. One row has no bias for all: the chain. */
-Status linear_silu_cuda_fast(Exec *x, const void *args) {
-    const Linear *a = (const Linear *)args;
-    Linear product = *a;
-    Weight plain = *a->w;
-    Streams s = {};
-    Form form[MOST_INPUTS];
-    bool after = plain.bias.rank && a->bias_mode != BIAS_FUSED;
-    if (!tensor_numel(a->y)) return OK;
-    if (after) plain.bias = Tensor{}, product.w = &plain;
-    Tensor bias = after ? a->w->bias : Tensor{};
-    const Tensor in[] = {a->y, bias};
-    bool good = arrange(a->y, in, 2, &s, form) && form[0] == STREAM && form[1] == (after ? ONE : ABSENT);
-    if (!good) return chain_run(x, OP_linear_silu, args);
-    TRY(chain_run(x, OP_linear, &product));
-    return after ? run(x, "linear_silu", s, BiasSiluF{}) : run(x, "linear_silu", s, ActF<ACT_SILU, false>{});
-}
-
-bool linear_silu_accepts(const void *args, char *why, size_t size) {
-    const Linear *a = (const Linear *)args;
-    return want_bf16(&a->y, 2, why, size) && linear_cuda_plain(a->x, a->w, why, size);
-}
-
 bool four_accepts(const void *args, char *why, size_t size) { return want_bf16((const Tensor *)args, 4, why, size); }
 
 /* Kinds that only text encoders have gain nothing here. */
@@ -251,5 +217,4 @@ const Impl RESIDUAL_GATE_FAST_CUDA[] = {
 const Impl ACT_FAST_CUDA[] = {
     {OP_act, "cuda_fast", act_cuda_fast, NULL, act_accepts},
     {OP_act_mul, "cuda_fast", act_mul_cuda_fast, NULL, act_mul_accepts},
-    {OP_linear_silu, "cuda_fast", linear_silu_cuda_fast, NULL, linear_silu_accepts},
 };

@@ -1,5 +1,4 @@
-/* linear.h - products with a weight matrix: contract of linear, linear_rows, linear_many, linear_gelu, linear_many_gelu,
- * linear_silu.
+/* linear.h - products with a weight matrix: contract of linear, linear_rows, linear_many, linear_gelu, linear_many_gelu.
  *
  *   y[M,N] = x[M,K] . w[N,K]^T (+ bias[N])
  *
@@ -44,8 +43,6 @@ typedef struct LinearMany {
 
 /* y = gelu_tanh(linear(x)): the product is rounded to y's dtype, then the activation, rounded again (the chain that
  * eager PyTorch runs; an epilogue that skips the first rounding belongs to a gated family). Args: Linear. */
-
-/* linear_silu, args Linear: y = r(silu(linear(x))), the product (with its bias) rounded first, as linear_gelu. */
 
 /* linear_many, and g = gelu_tanh(y[last]) of the last output, as linear_gelu rounds it. Callers read g alone: y[last] is room
  * for a packed product, and a gated variant whose product stays f32 leaves it as it is. g is apart from all y. */

@@ -343,12 +343,6 @@ static Status linear_gelu(Exec *x, const void *args) {
     return act->run(x, &(Act){.y = a->y, .x = a->y, .kind = ACT_GELU_TANH});
 }
 
-static Status linear_silu(Exec *x, const void *args) {
-    const Linear *a = args;
-    TRY(linear(x, args));
-    return ops_reference(x->ops, OP_act)->run(x, &(Act){.y = a->y, .x = a->y, .kind = ACT_SILU});
-}
-
 /* The same bits without a second pass over y: the table is asked while the tile is in the cache. */
 static Status linear_gelu_fused(Exec *x, const void *args) {
     const Linear *a = args;
@@ -393,6 +387,5 @@ const Impl LINEAR_CPU[] = {
     {OP_linear_many, "cpu", linear_many, linear_many_scratch, NULL},
     {OP_linear_gelu, "cpu", linear_gelu, linear_scratch, NULL},
     {OP_linear_many_gelu, "cpu", linear_many_gelu, linear_many_gelu_scratch, NULL},
-    {OP_linear_silu, "cpu", linear_silu, linear_scratch, NULL},
 };
 const int LINEAR_CPU_COUNT = sizeof LINEAR_CPU / sizeof *LINEAR_CPU;

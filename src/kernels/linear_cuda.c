@@ -393,12 +393,6 @@ static Status linear_gelu(Exec *x, const void *args) {
     return cuda_pieces_op(x, OP_act, &(Act){.y = a->y, .x = a->y, .kind = ACT_GELU_TANH});
 }
 
-static Status linear_silu(Exec *x, const void *args) {
-    const Linear *a = args;
-    TRY(linear(x, args));
-    return cuda_pieces_op(x, OP_act, &(Act){.y = a->y, .x = a->y, .kind = ACT_SILU});
-}
-
 static Status linear_many_gelu(Exec *x, const void *args) {
     const LinearManyGelu *a = args;
     int last = 0;
@@ -439,7 +433,6 @@ const Impl LINEAR_CUDA[] = {
     {OP_linear_rows, "cuda", linear_rows, NULL, linear_accepts},
     {OP_linear_many, "cuda", linear_many, linear_many_scratch, linear_many_accepts},
     {OP_linear_gelu, "cuda", linear_gelu, NULL, linear_accepts},
-    {OP_linear_silu, "cuda", linear_silu, NULL, linear_accepts},
     {OP_linear_many_gelu, "cuda", linear_many_gelu, NULL, linear_many_gelu_accepts},
 };
 const int LINEAR_CUDA_COUNT = sizeof LINEAR_CUDA / sizeof *LINEAR_CUDA;

@@ -72,7 +72,7 @@ const Family FAMILIES_CUDA[] = {
     {"ln-modulate", EXACT, LN_MODULATE_FAST_CUDA, 2, "LayerNorm + modulation, with the gated residual before it, in one pass"},
     {"residual-gate", EXACT, RESIDUAL_GATE_FAST_CUDA, 2, "gated residual, transposed too, and modulation by wide rows"},
     {"qk-norm-rope", EXACT, QK_NORM_ROPE_FAST_CUDA, 1, "QK norm + RoPE of whole heads in registers"},
-    {"activation", EXACT, ACT_FAST_CUDA, 3, "SiLU and GELU, with a product or behind one, by wide rows"},
+    {"activation", EXACT, ACT_FAST_CUDA, 2, "SiLU and GELU, with a product or alone, by wide rows"},
     {"norm-relu-rope", EXACT, NORM_RELU_ROPE_FAST_CUDA, 1, "QK norm over whole rows, ReLU and RoPE in one pass"},
     {"linear-attention", EXACT, LINEAR_ATTENTION_EXACT_CUDA, 1, "linear attention without copies in F32"},
     {"gated-conv", EXACT, DWCONV_FAST_CUDA, 1, "depthwise convolution, bias and GLU in one pass"},

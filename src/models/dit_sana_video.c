@@ -365,9 +365,12 @@ static Status gated_convolution(const SanaVideoDit *m, Exec *x, const SanaVideoB
     size_t mark = arena_mark(x->work);
     int64_t t = n.shape[0], d = m->d, f = m->ffn, place = g->rows * g->cols;
     Tensor wide = exec_new(x, t, 2 * f), narrow = exec_new(x, t, f);
-    TRY(op_linear_silu(x, &(Linear){.y = wide, .x = n, .w = &l->inverted, .bias_mode = BIAS_AFTER}));
+    Weight inverted = l->inverted; /* its bias and SiLU are the next op's */
+    inverted.bias = (Tensor){0};
+    TRY(op_linear(x, &(Linear){.y = wide, .x = n, .w = &inverted}));
     TRY(op_dwconv3_glu(x, &(Dwconv3Glu){.y = tensor_view(narrow, g->frames, g->rows, g->cols, f),
-                                        .x = tensor_view(wide, g->frames, g->rows, g->cols, 2 * f), .w = &l->depth}));
+                                        .x = tensor_view(wide, g->frames, g->rows, g->cols, 2 * f),
+                                        .before = l->inverted.bias, .w = &l->depth}));
     TRY(op_linear(x, &(Linear){.y = n, .x = narrow, .w = &l->point}));
     Tensor in = tensor_view(n, g->frames, place, d);
     TRY(op_conv2d(x, &(Conv2d){.y = tensor_view(y, g->frames, place, d), .x = in, .skip = in, .w = &l->temporal, .stride = 1,
