@@ -126,6 +126,15 @@ static Status linear_then_gelu(Exec *x, const void *args) {
     return op_act(x, &(Act){.y = a->y, .x = a->y, .kind = ACT_GELU_TANH});
 }
 
+/* The bias of BIAS_AFTER by the op that adds. */
+static Status linear_then_add(Exec *x, const void *args) {
+    const Linear *a = args;
+    Weight plain = *a->w;
+    plain.bias = (Tensor){0};
+    TRY(op_linear(x, &(Linear){.y = a->y, .x = a->x, .w = &plain}));
+    return op_add(x, &(Add){.y = a->y, .a = a->y, .b = a->w->bias});
+}
+
 /* --- linear, linear_gelu --- */
 
 static void make_linear(Case *c) {
@@ -160,6 +169,7 @@ static void make_linear(Case *c) {
     check_fill(c, w, 0, 1 / sqrt((double)k));
     if (bias) check_fill(c, bias, 0, 1);
     if (c->index % 5 == 4) spoil_rows(c, x, k);
+    if (c->op == OP_linear && bias_form == 2) c->twin = linear_then_add;
     if (c->op == OP_linear_gelu && !c->keeps) c->twin = linear_then_gelu;
     expect_product(c, y, &(Product){x, w, bias, kind[2], a->bias_mode, c->op == OP_linear_gelu, c->keeps, 0, 0, 0});
 }

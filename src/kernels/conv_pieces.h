@@ -1,5 +1,5 @@
-/* conv_pieces.h - our own kernels around cuDNN's convolutions: the pass that adds bias and skip, nearest x2 upsampling, and
- * what upsampling by phases needs (vae_rewrite.h). Not ops: arguments are trusted, the ops check.
+/* conv_pieces.h - our own kernels around cuDNN's convolutions: the pass that adds bias and skip (a bias behind a product too),
+ * nearest x2 upsampling, and what upsampling by phases needs (vae_rewrite.h). Not ops: arguments are trusted, the ops check.
  *
  * Pictures are contiguous [Y,X,C] unless said; 16 bytes a thread where channels and addresses allow it.
  * Easy to get wrong: the pass works in place on the convolution's output, so bias and skip must not be part of it. */

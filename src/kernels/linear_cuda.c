@@ -5,11 +5,13 @@
  * without bias 32 MiB. These limits decide between split-K and none at small M, and so the bits: they are PyTorch's
  * (its unbiased products go through cublasGemmEx, which gives the bits of this call). Algorithm and descriptors are
  * kept per shape, leading dimensions and alignment. F32 multiplies in plain f32 (no TF32), as PyTorch does.
+ * A bias that is rounded apart is a pass over y behind the product: the convolutions', where y is contiguous.
  * Easy to get wrong: cuBLASLt is column-major, so A is the weight (transposed), B is x, and M and N change places;
  * pointers of slices may be less aligned than the heuristic's default assumption of 256 bytes: it is told. Strides it is
  * not told at first: the reference is the algorithm of the contiguous product. */
 #include "kernels/linear_cuda.h"
 
+#include "kernels/conv_pieces.h"
 #include "kernels/cuda_pieces.h"
 #include "kernels/cuda_plans.h"
 #include "kernels/registry.h"
@@ -348,6 +350,11 @@ Status linear_cuda_check(Exec *x, Tensor in, const Weight *w, Tensor y) {
     return OK;
 }
 
+Status linear_cuda_bias(Exec *x, Tensor y, const Weight *w) {
+    if (!tensor_contiguous(y)) return cuda_pieces_op(x, OP_add, &(Add){.y = y, .a = y, .b = w->bias});
+    return conv_pieces_post(x, tensor_view(y, 1, row_count(&y), columns(&y)), w->bias, (Tensor){0}, (Tensor){0});
+}
+
 static Status product(Exec *x, Tensor y, Tensor in, const Weight *w, int bias_mode) {
     const LinearHow reference = {.way = LINEAR_FIRST};
     bool done, bias = w->bias.rank != 0, after = bias && bias_mode != BIAS_FUSED;
@@ -355,7 +362,7 @@ static Status product(Exec *x, Tensor y, Tensor in, const Weight *w, int bias_mo
     if (!tensor_numel(y)) return OK;
     TRY(cuda_need_lt(x->cuda, x->error));
     TRY(linear_cuda_product(x, y, in, w, bias && !after, &reference, &done));
-    if (after) TRY(cuda_pieces_op(x, OP_add, &(Add){.y = y, .a = y, .b = w->bias}));
+    if (after) TRY(linear_cuda_bias(x, y, w));
     return cuda_launched(x, "linear");
 }
 

@@ -30,6 +30,9 @@ typedef struct LinearHow {
  * nothing ran: there is no such algorithm for these shapes (never for LINEAR_FIRST). */
 Status linear_cuda_product(Exec *x, Tensor y, Tensor in, const Weight *w, bool fused, const LinearHow *how, bool *done);
 
+/* y = r(y + w's bias), which there is: behind a product, at the speed of a copy where y is contiguous. */
+Status linear_cuda_bias(Exec *x, Tensor y, const Weight *w);
+
 /* linear_many with BIAS_TURNED in BF16 (linear_cuda_turned.c): is a such a call, and bytes of x->scratch that it takes. */
 bool linear_cuda_turns(const LinearMany *a);
 size_t linear_cuda_turned_scratch(const LinearMany *a);

@@ -32,7 +32,7 @@ static Status product(Exec *x, Tensor y, Tensor turned, const Weight *w) {
     if (code != CUBLAS_STATUS_SUCCESS)
         return fail(x->error, ERR_DEVICE, "linear_many: cublasGemmEx M %lld, K %lld, N %lld, x turned: %s",
                     (long long)m, (long long)k, (long long)n, x->cuda->libs.cublasGetStatusName_(code));
-    return w->bias.rank ? cuda_pieces_op(x, OP_add, &(Add){.y = y, .a = y, .b = w->bias}) : OK;
+    return w->bias.rank ? linear_cuda_bias(x, y, w) : OK;
 }
 
 Status linear_cuda_turned(Exec *x, const LinearMany *a) {
