@@ -196,7 +196,7 @@ static void finish_conv(Case *c, Buf *y, Buf *x, Buf *w, Buf *bias, bool raw, bo
 
 enum { PLAIN_CASES = 224, FEW_CASES = 20, ONCE_SHAPES = 14, ONCE_CASES = 4 * ONCE_SHAPES };
 
-/* What a kernel that reads the picture itself makes of tiles of 16 rows by 16, 24 or 32 columns: cut off, whole, more of them
+/* What a kernel that reads the picture itself makes of tiles of 16 rows by 16 or 32 columns: cut off, whole, more of them
  * than a GPU has multiprocessors; of channels in thirty-twos. 3x3 kernels over frames, BF16, in four forms. */
 static Geometry once_geometry(Case *c, int k) {
     static const int64_t shapes[ONCE_SHAPES][7] = {/* frames, picture, channels, kernel in time, zeros before and behind */

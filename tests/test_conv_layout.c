@@ -7,16 +7,9 @@
 #include "kernels/conv_once.h"
 #include "kernels/conv_once_layout.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include "expect.h"
+
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdlib.h>
-#include <string.h>
 
 typedef struct Sizes { int n, frames, height, width, in, out, kt, pad_t; } Sizes;
 
@@ -66,7 +59,7 @@ static void pack(Bench *b) {
     b->packed = room(units * ONCE_UNIT_CHANNELS, 2);
     for (int64_t i = 0; i < units; i++) {
         OnceUnit u = once_unit(s->n, s->kt, stages, i);
-        assert_true(u.c < s->in && u.t < s->kt && u.o < groups * s->n);
+        expect(u.c < s->in && u.t < s->kt && u.o < groups * s->n);
         for (int e = 0; e < ONCE_UNIT_CHANNELS && u.o < s->out; e++)
             b->packed[i * ONCE_UNIT_CHANNELS + e] = b->w[weight_at(s, u) + e];
     }
@@ -78,7 +71,7 @@ static void bring(Bench *b, int frame, int channel, int ty, int tx) {
     for (int plane = 0; plane < ONCE_PLANES; plane++)
         for (int p = 0; p < once_pixels(n); p++) {
             int row = p / once_pitch(n), column = p - row * once_pitch(n), to = once_halo_at(n, plane, 0, p) / 2;
-            assert_int_equal(to, once_halo_at(n, plane, row, column) / 2);
+            expect(to, once_halo_at(n, plane, row == column) / 2);
             for (int e = 0; e < ONCE_UNIT_CHANNELS; e++)
                 b->halo[to + e] = input(b, frame, ty - 1 + row, tx - 1 + column, channel + plane * ONCE_UNIT_CHANNELS + e);
         }
@@ -145,28 +138,27 @@ static void run(Sizes s) {
         for (int ty = 0; ty < s.height; ty += ONCE_ROWS)
             for (int tx = 0; tx < s.width; tx += once_width(s.n))
                 for (int group = 0; group * s.n < s.out; group++) tile(&b, group, frame, ty, tx);
-    for (int i = 0; i < outputs; i++) assert_int_equal(b.y[i] - 1, b.want[i]);
+    int wrong = 0;
+    for (int i = 0; i < outputs; i++) wrong += b.y[i] - 1 != b.want[i];
+    expect(!wrong);
     free(b.x), free(b.w), free(b.halo), free(b.y), free(b.want), free(b.packed);
 }
 
-static void test_convolution(void **state) {
-    (void)state;
-    run((Sizes){.n = 8, .frames = 3, .height = 17, .width = 33, .in = 64, .out = 3, .kt = 3});
+static void test_convolution(void) {
     run((Sizes){.n = 96, .frames = 2, .height = 9, .width = 35, .in = 32, .out = 96, .kt = 2});
-    run((Sizes){.n = 128, .frames = 1, .height = 18, .width = 25, .in = 32, .out = 256, .kt = 1});
+    run((Sizes){.n = 96, .frames = 1, .height = 18, .width = 25, .in = 64, .out = 288, .kt = 3, .pad_t = 1});
     run((Sizes){.n = 192, .frames = 1, .height = 17, .width = 17, .in = 64, .out = 192, .kt = 1});
     run((Sizes){.n = 192, .frames = 1, .height = 1, .width = 1, .in = 32, .out = 192, .kt = 3, .pad_t = 1});
 }
 
 /* What descriptors and a block of threads have room for. */
-static void test_limits(void **state) {
-    static const int N[] = {8, 96, 128, 192};
-    (void)state;
-    for (int i = 0; i < 4; i++) {
-        assert_true(once_slots(N[i]) >= 4 && once_shared(N[i]) <= ONCE_SHARED);
-        assert_true(once_blocks(N[i]) * N[i] / 2 <= 192);
-        assert_true(once_halo(N[i]) % 128 == 0 && once_slot(N[i]) % 128 == 0);
-        assert_true(once_a_leading(N[i]) < 1 << 18 && once_a_leading(N[i]) % ONCE_UNIT == 0);
+static void test_limits(void) {
+    static const int N[] = {96, 192};
+    for (int i = 0; i < 2; i++) {
+        expect(once_slots(N[i]) >= 4 && once_shared(N[i]) <= ONCE_SHARED);
+        expect(once_blocks(N[i]) * N[i] / 2 <= 192);
+        expect(once_halo(N[i]) % 128 == 0 && once_slot(N[i]) % 128 == 0);
+        expect(once_a_leading(N[i]) < 1 << 18 && once_a_leading(N[i]) % ONCE_UNIT == 0);
     }
 }
 
@@ -183,28 +175,27 @@ static ConvFrames call_of(const Shape *c, Weight *w) {
 }
 
 /* The decoders' convolutions on a GPU of 132 multiprocessors: output channels a tile, and whether the kernel is chosen. */
-static void test_rules(void **state) {
+static void test_rules(void) {
     static const struct { Shape call; int columns; bool pays; } ROWS[] = {
-        {{4, 480, 832, 96, 96, 3, 3, 0}, 96, true},      {{4, 480, 832, 96, 3, 3, 3, 0}, 8, true},
+        {{4, 480, 832, 96, 96, 3, 3, 0}, 96, true},      {{4, 480, 832, 96, 3, 3, 3, 0}, 0, false},
         {{4, 240, 416, 192, 192, 3, 3, 0}, 192, true},   {{2, 120, 208, 384, 384, 3, 3, 0}, 192, false},
-        {{1, 60, 104, 384, 384, 3, 3, 0}, 192, false},   {{1, 1024, 1024, 128, 128, 1, 3, 0}, 128, true},
-        {{1, 512, 512, 256, 256, 1, 3, 0}, 128, true},   {{1, 128, 128, 512, 512, 1, 3, 0}, 128, false},
+        {{1, 60, 104, 384, 384, 3, 3, 0}, 192, false},   {{1, 1024, 1024, 128, 128, 1, 3, 0}, 0, false},
         {{1, 60, 104, 16, 384, 3, 3, 0}, 0, false},      {{1, 60, 104, 384, 768, 3, 1, 0}, 0, false},
         {{1, 64, 64, 96, 100, 1, 3, 0}, 0, false},       {{1, 512, 512, 256, 256, 1, 3, 1}, 0, false},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
         Weight w;
         ConvFrames a = call_of(&ROWS[i].call, &w);
-        assert_int_equal(conv_once_columns(&a), ROWS[i].columns);
-        if (ROWS[i].columns) assert_int_equal(conv_once_pays(&a, ROWS[i].columns, 132), ROWS[i].pays);
+        expect(conv_once_columns(&a) == ROWS[i].columns);
+        if (ROWS[i].columns) expect(conv_once_pays(&a, ROWS[i].columns, 132) == ROWS[i].pays);
         a.y.stride[2] += 8;
-        assert_int_equal(conv_once_columns(&a), 0);
+        expect(conv_once_columns(&a) == 0);
     }
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_convolution), cmocka_unit_test(test_limits),
-                                       cmocka_unit_test(test_rules)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    test_convolution();
+    test_limits();
+    test_rules();
+    return expect_done();
 }

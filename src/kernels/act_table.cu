@@ -1,8 +1,10 @@
 /* act_table.cu - see act_table.h. The function itself is some forty instructions an element, more than its bytes cost; of BF16
  * numbers there are so few that every block works it out for all that matter, and then looks them up in shared memory.
  *
- * In the table: magnitudes from 2^-14 on and below 8, both signs. A vector with any other number (zeros, denormals, large ones,
- * NaN) is worked out by the same function on the spot, so the bits are the function's everywhere, and no property of it is used.
+ * In the table: magnitudes from 2^-20 on and below 128, both signs. A vector with any other number (zeros, denormals, large
+ * ones, NaN) is worked out by the same function on the spot, so the bits are the function's everywhere, and no property of it is
+ * used. That costs ten times a lookup and a warp waits for its slowest lane, so the table reaches far. It is made while the
+ * kernel before this one ends.
  * A thread has its next vector under way while it looks the present one up: at 64 warps a multiprocessor one is enough.
  * Easy to get wrong: the index is made safe before the table is read; whether it had to be is what marks the vector. */
 #include "kernels/act_table.h"
@@ -16,7 +18,7 @@ namespace {
 
 constexpr int THREADS = 1024, RESIDENT = 2;
 constexpr int64_t LEAST = 1 << 21; /* elements: below, tables cost more than they save */
-constexpr unsigned LOW = (127 - 14) << 7, SPAN = ((127 + 3) << 7) - LOW; /* bits of the least magnitude; magnitudes */
+constexpr unsigned LOW = (127 - 20) << 7, SPAN = ((127 + 7) << 7) - LOW; /* bits of the least magnitude; magnitudes */
 constexpr unsigned SIDE = SPAN + 1;                                      /* of one sign; the last is never right */
 
 /* Rows of one distance, in vectors of 16 bytes. */
@@ -46,11 +48,11 @@ template <int KIND> __global__ void __launch_bounds__(THREADS, RESIDENT) k_act_t
     __shared__ unsigned short table[2 * SIDE];
     unsigned first = blockIdx.x * THREADS + threadIdx.x, row = first / a.across, col = first - row * a.across;
     uint4 v, next;
-    begin();
-    if (row < a.rows) next = a.x[row * a.x_row + col];
     for (unsigned i = threadIdx.x; i < 2 * SIDE; i += THREADS)
         table[i] = (unsigned short)worked_out<KIND>(LOW + (i < SIDE ? i : i - SIDE) + (i < SIDE ? 0 : 0x8000));
     __syncthreads();
+    begin();
+    if (row < a.rows) next = a.x[row * a.x_row + col];
     while (row < a.rows) {
         uint4 *to = a.y + row * a.y_row + col;
         v = next;

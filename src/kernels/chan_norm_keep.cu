@@ -113,7 +113,10 @@ __global__ void __launch_bounds__(THREADS)
     if (row >= w.rows) return;
     const Bf *from = (const Bf *)in.data + rows::offset(in, w, row);
     Bf *to = (Bf *)y.data + rows::offset(y, w, row);
-    auto value = [&](int64_t i) { return __bfloat162float(from[i * in.last]) + (bias ? __bfloat162float(bias[i]) : 0.0f); };
+    auto value = [&](int64_t i) { /* without a bias nothing is added: -0 stays */
+        float e = __bfloat162float(from[i * in.last]);
+        return bias ? e + __bfloat162float(bias[i]) : e;
+    };
     float square = 0.0f;
     for (int64_t i = lane; i < w.cols; i += 32) square = fmaf(value(i), value(i), square);
     for (int other = 16; other; other /= 2) square += __shfl_xor_sync(ALL, square, other);

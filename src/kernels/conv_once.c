@@ -49,7 +49,7 @@ int conv_once_columns(const ConvFrames *a) {
                 tensor_contiguous(a->y) && (!a->skip.rank || tensor_contiguous(a->skip)) && tensor_numel(a->y) &&
                 a->x.shape[0] <= INT32_MAX && a->x.shape[1] * a->x.shape[2] <= INT32_MAX && k[0] * k[1] * k[4] <= INT32_MAX;
     if (!same || !fits) return 0;
-    int n = out % 192 == 0 ? 192 : out % 128 == 0 ? 128 : out % 96 == 0 ? 96 : out <= 8 ? 8 : 0;
+    int n = out % 192 == 0 ? 192 : out % 96 == 0 ? 96 : 0;
     return n && conv_once_tiles(a, n) <= INT32_MAX ? n : 0;
 }
 
@@ -72,10 +72,11 @@ size_t conv_once_terms(const ConvFrames *a, int columns) {
 /* --- what it pays for --- */
 
 /* Multiprocessors do a tile at a time, whole turns of them: the share of the turns' work that is wanted, in percent, and from
- * where on it is enough. cuDNN does 260 TFLOP/s of 96 channels, 23 of 3, 460 of 128 and 550 of 192. */
+ * where on it is enough. Of whole turns the kernel does 620 TFLOP/s of 96 channels, cuDNN 260 to 300; of 192 it does 700, cuDNN
+ * 570 to 650, and of those of 384 that leave a fifth of the last turn empty it is the slower one. */
 bool conv_once_pays(const ConvFrames *a, int columns, int multiprocessors) {
     const int64_t *y = a->y.shape, groups = parts(y[3], columns);
     int64_t turns = parts(conv_once_tiles(a, columns), multiprocessors) * multiprocessors;
     int64_t wanted = 100 * y[0] * y[1] * y[2] * groups / (turns * ONCE_ROWS * once_width(columns));
-    return wanted >= (columns == 8 ? 30 : columns == 96 ? 60 : columns == 128 ? 90 : 92);
+    return wanted >= (columns == 96 ? 60 : 92);
 }

@@ -161,10 +161,7 @@ Status convolve(Exec *x, const ConvFrames *f, int n) {
         f->skip_bias.rank ? (const Bf *)f->skip_bias.data : nullptr, n, a.out, a.kt, a.stages, units,
         (int)(terms / sizeof(float)));
     TRY(cuda_launched(x, ops_info(f->op)->name));
-    return n == 8    ? launch<8>(x, a, f->op)
-           : n == 96 ? launch<96>(x, a, f->op)
-           : n == 128 ? launch<128>(x, a, f->op)
-                      : launch<192>(x, a, f->op);
+    return n == 96 ? launch<96>(x, a, f->op) : launch<192>(x, a, f->op);
 }
 
 Status run(Exec *x, OpId op, const void *args) {

@@ -20,7 +20,7 @@ bool conv_once_accepts_flat(const void *args, char *why, size_t size);
 bool conv_once_accepts_deep(const void *args, char *why, size_t size);
 
 /* Output channels that a block of the kernel makes of a call of such shapes, 0: it cannot take it. 3x3 kernels, stride 1, as
- * many pixels as before, channels in thirty-twos to multiples of 96 or 128, or to at most 8; all contiguous. */
+ * many pixels as before, channels in thirty-twos to multiples of 96; all contiguous. */
 int conv_once_columns(const ConvFrames *a);
 /* Of a call that runs: does all of it lie at multiples of 16 bytes? */
 bool conv_once_aligned(const ConvFrames *a);

@@ -1,7 +1,7 @@
 /* conv_once_layout.h - where conv_once.cu keeps what in shared memory, and what its matrix descriptors say: sums over constants,
  * for the host too, so that a test without a GPU can convolve by them (tests/test_conv_layout.c). No memory is touched here.
  *
- * A block of threads makes a tile, 16 rows of pixels by `width` columns, of `n` output channels (8, 96, 128 or 192), as 2 x
+ * A block of threads makes a tile, 16 rows of pixels by `width` columns, of `n` output channels (96 or 192), as 2 x
  * `blocks` products of 64 pixels, 8 x 8 each. A stage brings 32 channels of the tile's input with its border of one pixel
  * (a halo), as four planes of pixels, 8 channels (a unit of 16 bytes) a pixel; a slot brings the weights of these channels for
  * one kernel row, three taps, each as four planes of units, an output channel a unit.
@@ -34,7 +34,7 @@ enum {
 /* --- sizes --- */
 
 /* Products of 64 pixels a warpgroup has under way: as many as leave 192 sums a thread. */
-ONCE_FN int once_blocks(int n) { return n == 192 ? 2 : n == 128 ? 3 : 4; }
+ONCE_FN int once_blocks(int n) { return n == 192 ? 2 : 4; }
 ONCE_FN int once_width(int n) { return 8 * once_blocks(n); }
 ONCE_FN int once_pitch(int n) { return once_width(n) + 2; }
 ONCE_FN int once_pixels(int n) { return (ONCE_ROWS + 2) * once_pitch(n); }

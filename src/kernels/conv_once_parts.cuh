@@ -169,17 +169,6 @@ template <int N> __device__ inline void finish_row(const Args &a, const float (&
     }
 }
 
-/* The same of at most eight channels. */
-__device__ inline void finish_few(const Args &a, const float (&sum)[4], int i, int64_t pixel, bool inside) {
-    for (int e = 0; e < 2; e++) {
-        const int c = once_d_column(threadIdx.x % 32, 0, e);
-        if (!inside || c >= a.out) continue;
-        float v = sum[2 * i + e];
-        if (a.skip) v += __bfloat162float(a.skip[pixel * a.out + c]);
-        a.y[pixel * a.out + c] = __float2bfloat16_rn(v);
-    }
-}
-
 template <int N>
 __device__ inline void finish(const Args &a, const Tile &t, const float (&sum)[once_blocks(N)][N / 2], int half) {
 #pragma unroll
@@ -188,8 +177,7 @@ __device__ inline void finish(const Args &a, const Tile &t, const float (&sum)[o
         for (int i = 0; i < 2; i++) {
             const int row = once_d_row(threadIdx.x % WARPGROUP, i), y = t.y + 8 * half + row / 8, x = t.x + 8 * block + row % 8;
             const int64_t pixel = ((int64_t)t.frame * a.height + y) * a.width + x;
-            if constexpr (N == 8) finish_few(a, sum[block], i, pixel, y < a.height && x < a.width);
-            else finish_row<N>(a, sum[block], i, pixel, y < a.height && x < a.width, t.group * N);
+            finish_row<N>(a, sum[block], i, pixel, y < a.height && x < a.width, t.group * N);
         }
 }
 

@@ -101,7 +101,8 @@ __device__ inline Pair silu(Pair p) {
 }
 
 /* A column of a row of the input, to the sums of the row above (its third row of taps), of its own and of the row below. */
-template <bool BEFORE> __device__ inline void taps(Sums &above, Sums &own, Sums &below, int column, unsigned line, const Weights &w) {
+template <bool BEFORE>
+__device__ inline void taps(Sums &above, Sums &own, Sums &below, int column, unsigned line, const Weights &w) {
 #pragma unroll
     for (int h = 0; h < HALVES; h++) {
         unsigned word = async::word(line + (unsigned)((column * HALVES + h) * CHANNELS * sizeof(Bf)));
@@ -154,7 +155,8 @@ __device__ inline void bring_next(Walk &k, const Frames &f, unsigned line) {
 }
 
 /* The next row, which the sums above finish with; those below begin. */
-template <bool BEFORE> __device__ inline void step(Walk &k, const Frames &f, Sums &above, Sums &own, Sums &below, bool first, unsigned ring) {
+template <bool BEFORE>
+__device__ inline void step(Walk &k, const Frames &f, Sums &above, Sums &own, Sums &below, bool first, unsigned ring) {
     async::wait<STAGES - 2>();
     __syncwarp(); /* the row is there, and no lane reads the row before it any more */
     bring_next(k, f, ring + k.before);
@@ -225,7 +227,8 @@ bool fits(const Dwconv3Glu *a) {
     if (y.shape[2] < ACROSS) return false;
     int64_t strips = blocks_for(y.shape[2], ACROSS), chunks = blocks_for(c, CHANNELS);
     return multiples(x, WIDE) && multiples(y, EACH) && (uintptr_t)w.data % sizeof(Pair) == 0 &&
-           (uintptr_t)b.data % sizeof(Pair) == 0 && (uintptr_t)a->before.data % sizeof(Pair) == 0 && c <= INT32_MAX / 2 && strips * chunks <= INT32_MAX / y.shape[0];
+           (uintptr_t)b.data % sizeof(Pair) == 0 && (uintptr_t)a->before.data % sizeof(Pair) == 0 && c <= INT32_MAX / 2 &&
+           strips * chunks <= INT32_MAX / y.shape[0];
 }
 
 Status dwconv3_glu_fast(Exec *x, const void *args) {

@@ -72,32 +72,12 @@ template <int COUNT> __device__ inline void shrink() {
 /* d += a b^T: 64 rows of pixels, N of weights, depth 16. Behind the matrices: adds to d, no signs, neither is transposed. */
 template <int N> __device__ void multiply(float (&d)[N / 2], uint64_t a, uint64_t b);
 
-template <> __device__ inline void multiply<8>(float (&d)[4], uint64_t a, uint64_t b) {
-#ifdef WGMMA_THERE
-    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3"
-                 "}, %4, %5, 1, 1, 1, 0, 0;"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "l"(a), "l"(b));
-#endif
-}
-
 template <> __device__ inline void multiply<96>(float (&d)[48], uint64_t a, uint64_t b) {
 #ifdef WGMMA_THERE
     asm volatile("wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {"
                  WGMMA_S0 WGMMA_S8 WGMMA_S16 WGMMA_S24 WGMMA_S32 WGMMA_S40
                  "}, %48, %49, 1, 1, 1, 0, 0;"
                  : WGMMA_D(0), WGMMA_D(8), WGMMA_D(16), WGMMA_D(24), WGMMA_D(32), WGMMA_D(40)
-                 : "l"(a), "l"(b));
-#endif
-}
-
-template <> __device__ inline void multiply<128>(float (&d)[64], uint64_t a, uint64_t b) {
-#ifdef WGMMA_THERE
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 WGMMA_S0 WGMMA_S8 WGMMA_S16 WGMMA_S24 WGMMA_S32 WGMMA_S40 WGMMA_S48 WGMMA_S56
-                 "}, %64, %65, 1, 1, 1, 0, 0;"
-                 : WGMMA_D(0), WGMMA_D(8), WGMMA_D(16), WGMMA_D(24), WGMMA_D(32), WGMMA_D(40), WGMMA_D(48), WGMMA_D(56)
                  : "l"(a), "l"(b));
 #endif
 }
