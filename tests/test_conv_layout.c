@@ -59,7 +59,7 @@ static void pack(Bench *b) {
     b->packed = room(units * ONCE_UNIT_CHANNELS, 2);
     for (int64_t i = 0; i < units; i++) {
         OnceUnit u = once_unit(s->n, s->kt, stages, i);
-        expect(u.c < s->in && u.t < s->kt && u.o < groups * s->n);
+        if (u.c >= s->in || u.t >= s->kt || u.o >= groups * s->n) expect(!"a unit lies within the weights");
         for (int e = 0; e < ONCE_UNIT_CHANNELS && u.o < s->out; e++)
             b->packed[i * ONCE_UNIT_CHANNELS + e] = b->w[weight_at(s, u) + e];
     }
@@ -71,7 +71,7 @@ static void bring(Bench *b, int frame, int channel, int ty, int tx) {
     for (int plane = 0; plane < ONCE_PLANES; plane++)
         for (int p = 0; p < once_pixels(n); p++) {
             int row = p / once_pitch(n), column = p - row * once_pitch(n), to = once_halo_at(n, plane, 0, p) / 2;
-            expect(to, once_halo_at(n, plane, row == column) / 2);
+            if (to != once_halo_at(n, plane, row, column) / 2) expect(!"a halo is filled in order");
             for (int e = 0; e < ONCE_UNIT_CHANNELS; e++)
                 b->halo[to + e] = input(b, frame, ty - 1 + row, tx - 1 + column, channel + plane * ONCE_UNIT_CHANNELS + e);
         }
