@@ -77,6 +77,37 @@ static void same(Golden *g, const char *folder) {
     }
 }
 
+/* The class norms queries and keys by an epsilon of its own, whatever norm_eps is: keys of the prompt meet no other norm. */
+static void epsilon(Golden *g, const char *folder) {
+    char model[600];
+    Ltx2Dit m = {0};
+    GoldenWeights w = {.bind.prefix = ""};
+    Ltx2Prompt p[2];
+    snprintf(model, sizeof model, "%s/older", folder);
+    expect_ok(golden_start(g, "ltx2dit_20_f32", F32), &g->error);
+    expect_ok(dit_ltx2_open(model, &m, &g->error), &g->error);
+    expect_ok(weights_open(model, &w.files, &g->error), &g->error);
+    dit_ltx2_bind(&m, &w.bind);
+    expect_ok(golden_bind(g, &w, F32, NULL), &g->error);
+    size_t mark = arena_mark(&g->work);
+    for (int i = 0; i < 2; i++) {
+        Tensor contexts[LTX2_STREAMS];
+        Rng rng;
+        rng_seed(&rng, LTX2_SEED_INPUTS);
+        m.c.eps = i ? 0.5 : 1e-6;
+        for (int s = 0; s < LTX2_STREAMS; s++)
+            contexts[s] = ltx2_input(g, &rng, F32, LTX2_TEXT, dit_ltx2_context(&m, (Ltx2Which)s), 3);
+        dit_ltx2_prompt_room(&m, &g->x, 1, LTX2_TEXT, &p[i]);
+        expect_ok(dit_ltx2_prompt(&m, &g->x, contexts, &p[i]), &g->error);
+    }
+    for (int s = 0; s < LTX2_STREAMS; s++)
+        expect(!memcmp(p[0].kv[s].data, p[1].kv[s].data, tensor_bytes(p[0].kv[s])));
+    arena_reset(&g->work, mark);
+    golden_unbind(&w);
+    dit_ltx2_close(&m);
+    golden_stop(g);
+}
+
 static void spans(Golden *g, const char *folder) {
     static const Ltx2Grid GRIDS[] = {{.tokens = {12, 5}, .spans = 1, .span = {{0, 11, 0}}},
                                      {.tokens = {12, 5}, .spans = 2, .span = {{0, 6, 0}, {6, 6, 1}}},
@@ -118,6 +149,7 @@ int main(void) {
         }
     }
     same(&g, folder);
+    epsilon(&g, folder);
     spans(&g, folder);
     golden_close(&g);
     expect_cleanup(folder);

@@ -202,7 +202,7 @@ static Status caption_kv(const Ltx2Dit *m, Exec *x, const Tensor context[LTX2_ST
             Tensor kv = tensor_view(tensor_slice(p->kv[s], 0, i, 1), rows, 2 * d);
             Tensor k = tensor_slice(kv, 1, 0, d), v = tensor_slice(kv, 1, d, d);
             TRY(op_linear_many(x, &(LinearMany){.y = {k, v}, .x = context[s], .w = {&a->k, &a->v}}));
-            TRY(op_norm_rope_split(x, &(NormRopeSplit){.yq = k, .q = k, .wq = a->norm_k, .eps = (float)m->c.eps,
+            TRY(op_norm_rope_split(x, &(NormRopeSplit){.yq = k, .q = k, .wq = a->norm_k, .eps = dit_ltx2_qk_eps(),
                                                        .heads = (int32_t)a->heads}));
         }
         TRY(weights_leave(x, i));

@@ -86,7 +86,7 @@ static Status norm_rope(const Walker *w, int64_t heads, Tensor q, Tensor wq, Ten
     for (int64_t b = 0; b < samples; b++) {
         Tensor qs = tensor_slice(q, 0, b * tokens, tokens), ks = k.rank ? tensor_slice(k, 0, b * tokens, tokens) : k;
         TRY(op_norm_rope_split(w->x, &(NormRopeSplit){.yq = qs, .yk = ks, .q = qs, .k = ks, .wq = wq, .wk = wk,
-                                                      .cos = cos_table, .sin = sin_table, .eps = (float)w->m->c.eps,
+                                                      .cos = cos_table, .sin = sin_table, .eps = dit_ltx2_qk_eps(),
                                                       .heads = (int32_t)heads, .form = w->g->form}));
     }
     return OK;

@@ -21,6 +21,8 @@ enum {
 enum { LTX2_SHIFT_PROMPT, LTX2_SCALE_PROMPT, LTX2_PROMPT_ROWS };
 enum { LTX2_FF = 4 }; /* hidden width of a feed-forward, in widths of its stream; hard-coded in the class */
 
+/* Of the norms of queries and keys; the class gives them no norm_eps. */
+static inline float dit_ltx2_qk_eps(void) { return 1e-6f; }
 static inline int64_t dit_ltx2_own_rows(const Ltx2Config *c) { return c->text_mod ? LTX2_OWN_TEXT : LTX2_OWN; }
 static inline Ltx2Which dit_ltx2_other(Ltx2Which s) { return s == LTX2_VIDEO ? LTX2_AUDIO : LTX2_VIDEO; }
 
