@@ -24,7 +24,7 @@ static Status prepare_image(const ModelOps *ops, const Job *job, Stages *stages,
     Condition c = {0};
     if (!job->image) return OK;
     if (ops->image_conditions) TRY(condition_parse(job->image, &c, e));
-    if (image_read(*c.path ? c.path : job->image, &image, e) != OK) return because(e, "--image");
+    if (image_read_pillow(*c.path ? c.path : job->image, &image, e) != OK) return because(e, "--image");
     Status s = image_upright(&image, e);
     r->run.image_width = job->made_width, r->run.image_height = job->made_height;
     if (s == OK && ops->image_conditions) {

@@ -145,6 +145,39 @@ static uint32_t crc(const unsigned char *p, size_t n) {
     return ~c;
 }
 
+/* Grey of 16 bits: stored as it is, Pillow's conversion to RGB cuts it off at 255; everybody else takes the upper byte. */
+static void deep_grey(void) {
+    static const uint16_t GREY[] = {0, 200, 255, 256, 40000};
+    static const uint8_t CUT[] = {0, 200, 255, 255, 255}, UPPER[] = {0, 0, 0, 1, 156};
+    enum { COUNT = 5, ROW = 1 + 2 * COUNT, DATA = 2 + 5 + ROW + 4, IDAT = 33, END = IDAT + 12 + DATA, SIZE = END + 12 };
+    unsigned char png[SIZE] = {0x89, 'P', 'N', 'G', 13, 10, 26, 10, 0, 0, 0, 13, 'I', 'H', 'D', 'R', 0, 0, 0, COUNT, 0, 0, 0, 1,
+                               16};
+    unsigned char *z = png + IDAT + 8, *row = z + 7;
+    const struct { int at, size; const char *name; } chunks[] = {{8, 13, "IHDR"}, {IDAT, DATA, "IDAT"}, {END, 0, "IEND"}};
+    uint32_t a = 1, b = 0;
+    for (int i = 0; i < COUNT; i++) row[1 + 2 * i] = (unsigned char)(GREY[i] >> 8), row[2 + 2 * i] = (unsigned char)GREY[i];
+    for (int i = 0; i < ROW; i++) a = (a + row[i]) % 65521, b = (b + a) % 65521;
+    memcpy(z, (unsigned char[]){0x78, 1, 1, ROW, 0, 255 - ROW, 255}, 7); /* one block, stored */
+    for (int i = 0; i < 4; i++) row[ROW + i] = (unsigned char)((b << 16 | a) >> (24 - 8 * i));
+    for (int c = 0; c < 3; c++) {
+        unsigned char *p = png + chunks[c].at;
+        p[3] = (unsigned char)chunks[c].size;
+        memcpy(p + 4, chunks[c].name, 4);
+        uint32_t sum = crc(p + 4, 4 + (size_t)chunks[c].size);
+        for (int i = 0; i < 4; i++) p[8 + chunks[c].size + i] = (unsigned char)(sum >> (24 - 8 * i));
+    }
+    mutate_write(in_folder("deep.png"), png, sizeof png);
+    for (int pillow = 0; pillow < 2; pillow++) {
+        Image image;
+        Error e = {0};
+        expect_ok((pillow ? image_read_pillow : image_read)(in_folder("deep.png"), &image, &e), &e);
+        expect(image.width == COUNT && image.deep && image.channels == 1);
+        for (int i = 0; image.rgb && i < 3 * COUNT; i++)
+            expect_at(image.rgb[i] == (pillow ? CUT : UPPER)[i / 3], "grey of 16 bits", pillow ? "cut off" : "upper byte", i / 3);
+        image_free(&image);
+    }
+}
+
 /* A PNG's orientation stands in a chunk of its own. */
 static void png_turned(void) {
     static const unsigned char TIFF[] = {'e', 'X', 'I', 'f', 'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1,
@@ -530,6 +563,7 @@ static void defaults(void) {
 
 int main(void) {
     expect_folder(folder, sizeof folder);
+    deep_grey();
     recorded();
     covers();
     png_turned();

@@ -23,7 +23,22 @@
 
 static const int64_t PIXELS_MAX = 1 << 28;
 
-static Status decode_png(const unsigned char *data, size_t size, const char *path, bool pixels, Image *out, Error *e) {
+/* What is wanted of a picture: its sizes, its pixels, or its pixels as Pillow has them. */
+typedef enum Want { PROBE, PIXELS, PIXELS_PILLOW } Want;
+
+/* Grey of 16 bits: Pillow's "I;16", whose conversion to RGB cuts values off at 255. */
+static uint8_t *cut_off(const unsigned char *data, size_t size) {
+    int width, height, channels;
+    uint16_t *grey = stbi_load_16_from_memory(data, (int)size, &width, &height, &channels, 1);
+    size_t count = grey ? (size_t)width * (size_t)height : 0;
+    uint8_t *rgb = grey ? malloc(3 * count) : NULL;
+    if (grey && !rgb) stbi__err("outofmem", "Out of memory");
+    for (size_t i = 0; rgb && i < 3 * count; i++) rgb[i] = (uint8_t)(grey[i / 3] < 255 ? grey[i / 3] : 255);
+    stbi_image_free(grey);
+    return rgb;
+}
+
+static Status decode_png(const unsigned char *data, size_t size, const char *path, Want want, Image *out, Error *e) {
     int width, height, channels;
     TRY(png_check(data, size, path, e));
     if (size > INT_MAX) return fail(e, ERR_IO, "%s: %zu bytes are too many for a picture", path, size);
@@ -35,19 +50,20 @@ static Status decode_png(const unsigned char *data, size_t size, const char *pat
     if (!stbi_info_from_memory(data, (int)size, &width, &height, &channels))
         return fail(e, ERR_IO, "%s: cannot decode: %s", path, stbi_failure_reason());
     *out = (Image){.width = width, .height = height, .channels = channels, .deep = stbi_is_16_bit_from_memory(data, (int)size)};
-    if (!pixels) return OK;
-    out->rgb = stbi_load_from_memory(data, (int)size, &width, &height, &channels, 3);
+    if (want == PROBE) return OK;
+    if (want == PIXELS_PILLOW && data[24] == 16 && !data[25]) out->rgb = cut_off(data, size); /* IHDR: bits, colour type */
+    else out->rgb = stbi_load_from_memory(data, (int)size, &width, &height, &channels, 3);
     if (out->rgb) return OK;
     const char *reason = stbi_failure_reason();
     return fail(e, strcmp(reason, "outofmem") ? ERR_IO : ERR_MEMORY, "%s: cannot decode: %s", path, reason);
 }
 
-static Status decode(const unsigned char *data, size_t size, const char *path, bool pixels, Image *out, Error *e) {
+static Status decode(const unsigned char *data, size_t size, const char *path, Want want, Image *out, Error *e) {
     if (png_is(data, size)) {
-        TRY(decode_png(data, size, path, pixels, out, e));
+        TRY(decode_png(data, size, path, want, out, e));
     } else if (size >= 3 && !memcmp(data, "\xff\xd8\xff", 3)) {
         JpegInfo info;
-        TRY(jpeg_decode(data, size, path, PIXELS_MAX, &info, pixels ? &out->rgb : NULL, e));
+        TRY(jpeg_decode(data, size, path, PIXELS_MAX, &info, want == PROBE ? NULL : &out->rgb, e));
         out->width = info.width, out->height = info.height, out->channels = info.channels;
     } else {
         return fail(e, ERR_IO, "%s: is neither a PNG nor a JPEG file", path);
@@ -55,21 +71,23 @@ static Status decode(const unsigned char *data, size_t size, const char *path, b
     return exif_orientation(data, size, path, &out->orientation, e);
 }
 
-static Status from_file(const char *path, bool pixels, Image *out, char *sum, Error *e) {
+static Status from_file(const char *path, Want want, Image *out, char *sum, Error *e) {
     FileMap map;
     *out = (Image){0};
     TRY(file_map(path, &map, e));
-    Status status = decode(map.data, map.size, path, pixels, out, e);
+    Status status = decode(map.data, map.size, path, want, out, e);
     if (status != OK) image_free(out);
     if (status == OK && sum) sha256_memory(map.data, map.size, sum);
     file_unmap(&map);
     return status;
 }
 
-Status image_read(const char *path, Image *out, Error *e) { return from_file(path, true, out, NULL, e); }
+Status image_read(const char *path, Image *out, Error *e) { return from_file(path, PIXELS, out, NULL, e); }
+
+Status image_read_pillow(const char *path, Image *out, Error *e) { return from_file(path, PIXELS_PILLOW, out, NULL, e); }
 
 Status image_probe(const char *path, Image *out, char sum[SHA256_TEXT], Error *e) {
-    return from_file(path, false, out, sum, e);
+    return from_file(path, PROBE, out, sum, e);
 }
 
 Status image_upright(Image *image, Error *e) {

@@ -23,6 +23,8 @@ typedef struct Image {
 /* ERR_IO, naming the file, when it cannot be read, is neither PNG nor JPEG, is damaged (PNG checksums are
  * verified) or has more than 2^28 pixels; ERR_MEMORY. */
 Status image_read(const char *path, Image *out, Error *e);
+/* The same as Pillow's convert("RGB"), which cuts grey samples of 16 bits off at 255 instead. */
+Status image_read_pillow(const char *path, Image *out, Error *e);
 /* The same without decoding: faults of the pixels stay unseen. sum: SHA-256 of the file. */
 Status image_probe(const char *path, Image *out, char sum[SHA256_TEXT], Error *e);
 void image_free(Image *image);
