@@ -5,8 +5,9 @@ velocity_NNN and latents_NNN are F32 [1,C,F,h,w] in any dtype, pixels U8 [frames
 frames behind it alone: latents are those of all frames, velocities are not there. Wan's autoencoder is loaded in F32 whatever
 the dtype, LTX-2's (720p) in the run's: as the pipelines' examples do. A module of dump_reference.py, not a program; the golden files are dump_golden_sana.py's.
 
-Easy to get wrong: an autoencoder that was loaded in bf16 and cast afterwards has other weights; a transformer that was cast
-after loading has rotary tables in bf16.
+Easy to get wrong: transformers' default attention (SDPA) leaves Gemma-2's soft cap out, so the encoder is loaded as eager; an
+autoencoder that was loaded in bf16 and cast afterwards has other weights; a transformer that was cast after loading has rotary
+tables in bf16.
 """
 import importlib
 import json
