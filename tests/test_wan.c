@@ -65,6 +65,9 @@ static void refusals(void) {
     refused("dim_mult", "[1, 2, 0, 4]", "dim_mult 0");
     refused("dim_mult", "\"x\"", "a list of integers");
     refused("temperal_downsample", "[1, 2, 3]", "a short list of booleans");
+    refused("temperal_downsample", "[false, true, false]", "scale_factor_temporal: found 4, expected 2");
+    refused("scale_factor_temporal", "8", "scale_factor_temporal: found 8, expected 4");
+    refused("scale_factor_spatial", "16", "scale_factor_spatial: found 16, expected 8");
     refused("latents_mean", "[1.0]", "z_dim 16 numbers, found 1");
     refused("latents_std", "[0,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "latents_std not 0");
     refused("latents_std", "[\"a\"]", "a short list of numbers");
