@@ -212,6 +212,47 @@ fresh
 own $D
 sed -i 's/"content": "[^"]*"/"content": 0/' bad/$D
 spoilt 3 "expected an object with content" "an added token without text"
+# setting KEY FOUND EXPECTED: of a tokenizer's config, which the reference heeds and ditto does not
+setting() {
+    for D in tokenizer/tokenizer_config.json tokenizer_2/tokenizer_config.json; do
+        fresh
+        own $D
+        sed -i "s/^{/{\"$1\": $2,/" bad/$D
+        spoilt 3 "$D: $1: found $2, expected $3" "$1 $2 in $D"
+    done
+}
+setting truncation_side '"left"' '"right"'
+setting padding_side '"left"' '"right"'
+setting split_special_tokens true false
+# --- Z-Image's prompts ---
+chat() {
+    rm -rf bad && cp -rs "$GOLDEN/tiny-zimage" bad
+    D=tokenizer/tokenizer_config.json
+    own $D
+}
+render_z() { "$DITTO" -m bad -p "a cat" --dry-run -q; }
+chat
+works "its own chat template" render_z
+sed -i "s/message.role + '/message.role + ': /" bad/$D
+refused 3 "$D: chat template: is not Qwen3's" "another chat template" render_z
+chat
+cat >bad/tokenizer/chat_template.jinja <<'END'
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+{%- endif %}
+END
+works "another chat template that does the same" render_z
+sed -i "1i {{- '<|im_start|>system\\\\nYou are a cat.<|im_end|>\\\\n' }}" bad/tokenizer/chat_template.jinja
+refused 3 "tokenizer/chat_template.jinja: chat template: is not Qwen3's" "a chat template that puts words in front" render_z
+chat
+printf %s "{{ messages[0].content }}" >bad/tokenizer/chat_template.jinja
+refused 3 "tokenizer/chat_template.jinja: chat template: is not Qwen3's" "another chat template in a file of its own" render_z
+chat
+sed -i 's/"add_prefix_space": false/"add_prefix_space": true/' bad/$D
+refused 3 "$D: add_prefix_space: found true, expected false" "a space in front" render_z
 fresh
 
 # no address space for a plan that reserves what it does not need

@@ -94,8 +94,10 @@ static Status open_all(Flux *f, const char *folder, Error *e) {
     TRY(check_fit(f, folder, e));
     snprintf(path, sizeof path, "%s/tokenizer", folder);
     TRY(tok_open_class(path, &f->tok_clip, e));
+    TRY(tok_expect_right(f->tok_clip, path, e));
     snprintf(path, sizeof path, "%s/tokenizer_2", folder);
-    return tok_open_class(path, &f->tok_t5, e);
+    TRY(tok_open_class(path, &f->tok_t5, e));
+    return tok_expect_right(f->tok_t5, path, e);
 }
 
 static Status flux_open(const char *folder, const Json *index, DType dtype, Model **out, Error *e) {

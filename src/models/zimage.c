@@ -87,7 +87,9 @@ static Status open_all(Zimage *z, const char *folder, Error *e) {
     };
     TRY(model_check_fits(folder, fits, sizeof fits / sizeof *fits, e));
     snprintf(path, sizeof path, "%s/tokenizer", folder);
-    return tok_open(path, &z->tok, e);
+    TRY(tok_open(path, &z->tok, e));
+    TRY(tok_expect_right(z->tok, path, e));
+    return tok_expect_qwen3_chat(path, e);
 }
 
 static Status zimage_open(const char *folder, const Json *index, DType dtype, Model **out, Error *e) {

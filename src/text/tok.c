@@ -128,6 +128,11 @@ Status tok_encode_fixed(const Tokenizer *t, const char *text, size_t size, int64
     return s;
 }
 
+Status tok_expect_right(const Tokenizer *t, const char *dir, Error *e) {
+    if (!t->pads_left) return OK;
+    return fail(e, ERR_MODEL, "%s/tokenizer_config.json: padding_side: found \"left\", expected \"right\"", dir);
+}
+
 int32_t tok_pad(const Tokenizer *t) { return t->pad; }
 int32_t tok_bos(const Tokenizer *t) { return t->bos; }
 int32_t tok_eos(const Tokenizer *t) { return t->eos; }

@@ -36,6 +36,10 @@ Status tok_open(const char *dir, Tokenizer **out, Error *e);
  * For T5 ids differ from tok_open's after special tokens typed as text, around U+0085 and where equal scores
  * tie; for all other classes this is tok_open. */
 Status tok_open_class(const char *dir, Tokenizer **out, Error *e);
+/* ERR_MODEL where the folder says to pad on the left: for pipelines that leave the side to it. */
+Status tok_expect_right(const Tokenizer *t, const char *dir, Error *e);
+/* ERR_MODEL where DIR holds a chat template that frames a user's message in another way than Qwen3's; OK where it holds none. */
+Status tok_expect_qwen3_chat(const char *dir, Error *e);
 /* As tok_open, from one tokenizer.json in memory: no special token names, no length limit. */
 Status tok_parse(const char *json, size_t size, const char *where, Tokenizer **out, Error *e);
 void tok_close(Tokenizer *t);

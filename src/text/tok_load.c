@@ -282,6 +282,26 @@ static Status name_ids(Tokenizer *t, const Json *config, const Json *specials, c
     return OK;
 }
 
+/* What the class does by its config and is not implemented: ids would differ without a word. */
+static Status check_config(Tokenizer *t, const Json *config, const char *dir, Error *e) {
+    const char *class = "", *cuts = "right", *pads = "right";
+    bool split = false, space = false;
+    char where[4096];
+    snprintf(where, sizeof where, "%s/tokenizer_config.json", dir);
+    TRY(json_string(config, "tokenizer_class", &class, where, e));
+    TRY(json_string(config, "truncation_side", &cuts, where, e));
+    TRY(json_string(config, "padding_side", &pads, where, e));
+    TRY(json_bool(config, "split_special_tokens", &split, where, e));
+    TRY(json_bool(config, "add_prefix_space", &space, where, e));
+    if (strcmp(cuts, "right"))
+        return fail(e, ERR_MODEL, "%s: truncation_side: found \"%.40s\", expected \"right\"", where, cuts);
+    if (split) return fail(e, ERR_MODEL, "%s: split_special_tokens: found true, expected false", where);
+    if (space && !strncmp(class, "Qwen2Tokenizer", 14)) /* the one class here that heeds it */
+        return fail(e, ERR_MODEL, "%s: add_prefix_space: found true, expected false", where);
+    t->pads_left = strcmp(pads, "right");
+    return OK;
+}
+
 static Status open_folder(const char *dir, bool by_class, Tokenizer **out, Error *e) {
     *out = NULL;
     if (!file_is_dir(dir)) return fail(e, ERR_MODEL, "%s: is no folder, expected a tokenizer folder", dir);
@@ -306,6 +326,7 @@ static Status open_folder(const char *dir, bool by_class, Tokenizer **out, Error
         if (s == OK) s = open_files(t, dir, config, specials, e);
     }
     if (s == OK) s = name_ids(t, config, specials, dir, e);
+    if (s == OK) s = check_config(t, config, dir, e);
     free(path);
     json_free(config);
     json_free(specials);

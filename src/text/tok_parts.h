@@ -243,6 +243,7 @@ struct Tokenizer {
     int32_t before[TOK_AROUND_MAX], after[TOK_AROUND_MAX]; /* the post-processor */
     int before_count, after_count;
     int32_t pad, bos, eos, unk;
+    bool pads_left;   /* says the folder; of interest where the pipeline does not say otherwise */
     int64_t max_length;
 };
 
