@@ -224,6 +224,10 @@ setting() {
 setting truncation_side '"left"' '"right"'
 setting padding_side '"left"' '"right"'
 setting split_special_tokens true false
+fresh
+replace vae/config.json '"mid_block_add_attention": true' '"mid_block_add_attention": null'
+spoilt 3 "not part of the model: decoder.mid_block.attentions.0" "a null where true or false belongs is false, as in Python"
+
 # --- Z-Image's prompts ---
 chat() {
     rm -rf bad && cp -rs "$GOLDEN/tiny-zimage" bad

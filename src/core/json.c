@@ -172,8 +172,8 @@ Status json_double(const Json *object, const char *key, double *out, const char 
 
 Status json_bool(const Json *object, const char *key, bool *out, const char *where, Error *e) {
     const Json *j = json_get(object, key);
-    if (json_is_null(j)) return OK;
-    if (!cJSON_IsBool(j)) return wrong(j, key, "true or false", where, e);
+    if (!j) return OK;
+    if (!cJSON_IsBool(j) && !cJSON_IsNull(j)) return wrong(j, key, "true or false", where, e);
     *out = cJSON_IsTrue(j);
     return OK;
 }

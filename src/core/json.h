@@ -29,7 +29,8 @@ void json_free(Json *j);
 const Json *json_get(const Json *object, const char *key);  /* NULL when absent or `object` is no object */
 bool json_is_null(const Json *j);                           /* absent or null */
 
-/* Readers with a default: absent or null leaves *out untouched; another type is ERR_MODEL. */
+/* Readers with a default: absent or null leaves *out untouched; another type is ERR_MODEL. A null boolean is false, as Python
+ * takes it. */
 Status json_int(const Json *object, const char *key, int64_t *out, const char *where, Error *e);
 Status json_double(const Json *object, const char *key, double *out, const char *where, Error *e);
 Status json_bool(const Json *object, const char *key, bool *out, const char *where, Error *e);
