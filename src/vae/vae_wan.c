@@ -25,7 +25,8 @@ static Status refuse_variants(const Json *j, const char *path, Error *e) {
     TRY(json_ints(j, "attn_scales", scale, 1, &scales, path, e));
     TRY(json_int(j, "patch_size", &patch, path, e));
     if (!residual && !scales && patch == 1) return OK;
-    return fail(e, ERR_MODEL, "%s: is_residual, attn_scales and patch_size are not supported (Wan 2.1 has none)", path);
+    return fail(e, ERR_MODEL, "%s: is_residual, attn_scales and patch_size are not supported (Wan 2.1 has none), found %s, "
+                "%d numbers and %lld", path, residual ? "true" : "false", scales, (long long)patch);
 }
 
 /* The pipeline counts frames and pixels of a latent by these two, the decoder makes what its levels make. */
