@@ -67,7 +67,7 @@ Status sched_config_parse(const Json *object, const char *where, SchedConfig *ou
 
 Status sched_config_read(const char *path, SchedConfig *out, Error *e) {
     Json *object;
-    TRY(json_read(path, &object, e));
+    TRY(json_read_object(path, &object, e));
     Status status = sched_config_parse(object, path, out, e);
     json_free(object);
     return status;

@@ -228,6 +228,14 @@ fresh
 replace vae/config.json '"mid_block_add_attention": true' '"mid_block_add_attention": null'
 spoilt 3 "not part of the model: decoder.mid_block.attentions.0" "a null where true or false belongs is false, as in Python"
 
+for part in transformer/config.json vae/config.json text_encoder/config.json text_encoder_2/config.json \
+    scheduler/scheduler_config.json tokenizer/tokenizer_config.json tokenizer_2/tokenizer_config.json; do
+    fresh
+    own $part
+    echo '[1]' >bad/$part
+    spoilt 3 "$part: expected a JSON object" "$part is a list"
+done
+
 # --- Z-Image's prompts ---
 chat() {
     rm -rf bad && cp -rs "$GOLDEN/tiny-zimage" bad
@@ -257,6 +265,14 @@ refused 3 "tokenizer/chat_template.jinja: chat template: is not Qwen3's" "anothe
 chat
 sed -i 's/"add_prefix_space": false/"add_prefix_space": true/' bad/$D
 refused 3 "$D: add_prefix_space: found true, expected false" "a space in front" render_z
+chat
+own text_encoder/config.json
+sed -i 's/"hidden_act": "silu"/"hidden_act": "gelu"/' bad/text_encoder/config.json
+refused 3 "no use_sliding_window, found gelu, false and false" "an encoder's activation: what was found" render_z
+chat
+own transformer/config.json
+sed -i 's/"n_kv_heads": 3/"n_kv_heads": 1/' bad/transformer/config.json
+refused 3 "expected n_kv_heads equal to n_heads 3, and qk_norm, found 1 and true" "fewer heads of keys: what was found" render_z
 fresh
 
 # no address space for a plan that reserves what it does not need

@@ -150,7 +150,8 @@ static void deep_grey(void) {
     static const uint16_t GREY[] = {0, 200, 255, 256, 40000};
     static const uint8_t CUT[] = {0, 200, 255, 255, 255}, UPPER[] = {0, 0, 0, 1, 156};
     enum { COUNT = 5, ROW = 1 + 2 * COUNT, DATA = 2 + 5 + ROW + 4, IDAT = 33, END = IDAT + 12 + DATA, SIZE = END + 12 };
-    unsigned char png[SIZE] = {0x89, 'P', 'N', 'G', 13, 10, 26, 10, 0, 0, 0, 13, 'I', 'H', 'D', 'R', 0, 0, 0, COUNT, 0, 0, 0, 1, 16};
+    unsigned char png[SIZE] = {0x89, 'P', 'N', 'G', 13, 10, 26, 10, 0, 0, 0, 13, 'I', 'H', 'D', 'R', 0, 0, 0, COUNT, 0, 0, 0, 1,
+                               16};
     unsigned char *z = png + IDAT + 8, *row = z + 7;
     const struct { int at, size; const char *name; } chunks[] = {{8, 13, "IHDR"}, {IDAT, DATA, "IDAT"}, {END, 0, "IEND"}};
     uint32_t a = 1, b = 0;

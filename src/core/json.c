@@ -123,11 +123,19 @@ Status json_read(const char *path, Json **out, Error *e) {
     return status;
 }
 
+Status json_read_object(const char *path, Json **out, Error *e) {
+    TRY(json_read(path, out, e));
+    if (cJSON_IsObject(*out)) return OK;
+    json_free(*out);
+    *out = NULL;
+    return fail(e, ERR_MODEL, "%s: expected a JSON object", path);
+}
+
 Status json_read_in(const char *folder, const char *name, JsonReader read, void *out, Error *e) {
     char *path = file_join(folder, name);
     if (!path) return fail(e, ERR_MEMORY, "%s: out of memory", folder);
     Json *j = NULL;
-    Status s = json_read(path, &j, e);
+    Status s = json_read_object(path, &j, e);
     if (s == OK) s = read(path, j, out, e);
     json_free(j);
     free(path);

@@ -21,7 +21,8 @@ typedef struct cJSON Json;
  * are refused. ERR_MODEL on bad JSON with the byte offset, ERR_MEMORY when out of memory. */
 Status json_parse(const char *text, size_t size, const char *where, Json **out, Error *e);
 Status json_read(const char *path, Json **out, Error *e);   /* a missing file is ERR_MODEL "missing" */
-/* Reads FOLDER/NAME and hands it to `read`, which names `path` in its messages; the tree is freed afterwards. */
+Status json_read_object(const char *path, Json **out, Error *e); /* and what is no object is ERR_MODEL */
+/* Reads the object in FOLDER/NAME and hands it to `read`, which names `path` in its messages; the tree is freed afterwards. */
 typedef Status (*JsonReader)(const char *path, const Json *j, void *out, Error *e);
 Status json_read_in(const char *folder, const char *name, JsonReader read, void *out, Error *e);
 void json_free(Json *j);

@@ -43,7 +43,8 @@ static Status check_fixed(const Json *j, const char *path, const SanaVideoConfig
         return fail(e, ERR_MODEL, "%s: patch_size: expected [1, n, n]", path);
     if (affine || guidance || strcmp(norm, "rms_norm_across_heads") != 0)
         return fail(e, ERR_MODEL, "%s: expected norm_elementwise_affine false, guidance_embeds false and qk_norm "
-                    "\"rms_norm_across_heads\"", path);
+                    "\"rms_norm_across_heads\", found %s, %s and \"%.40s\"", path, affine ? "true" : "false",
+                    guidance ? "true" : "false", norm);
     return OK;
 }
 

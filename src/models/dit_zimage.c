@@ -28,7 +28,8 @@ static Status check_fixed(const Json *j, const char *path, const ZimageConfig *c
     if (patches != 1 || f_patches != 1 || patch[0] != PATCH || frames[0] != 1)
         return fail(e, ERR_MODEL, "%s: expected all_patch_size [2] and all_f_patch_size [1]", path);
     if (kv != c->heads || !qk_norm)
-        return fail(e, ERR_MODEL, "%s: expected n_kv_heads equal to n_heads %lld, and qk_norm", path, (long long)c->heads);
+        return fail(e, ERR_MODEL, "%s: expected n_kv_heads equal to n_heads %lld, and qk_norm, found %lld and %s", path,
+                    (long long)c->heads, (long long)kv, qk_norm ? "true" : "false");
     if (!json_is_null(json_get(j, "siglip_feat_dim")))
         return fail(e, ERR_MODEL, "%s: siglip_feat_dim: a Z-Image Omni model; ditto renders Z-Image text-to-image", path);
     return OK;

@@ -21,7 +21,8 @@ Status te_gemma_config(const char *path, const Json *j, GemmaConfig *c, Error *e
     TRY(json_bool(j, "use_bidirectional_attention", &both_ways, path, e));
     if (strcmp(act, "gelu_pytorch_tanh") || bias || both_ways)
         return fail(e, ERR_MODEL, "%s: expected hidden_activation gelu_pytorch_tanh, no attention_bias and no "
-                    "use_bidirectional_attention", path);
+                    "use_bidirectional_attention, found %.40s, %s and %s", path, act, bias ? "true" : "false",
+                    both_ways ? "true" : "false");
     if (!(c->eps > 0) || !isfinite(c->eps))
         return fail(e, ERR_MODEL, "%s: rms_norm_eps %g: expected a number above 0", path, c->eps);
     if (c->heads % c->kv_heads || c->head % 2)

@@ -26,7 +26,9 @@ static Status read_config(const char *path, const Json *j, void *out, Error *e) 
     if (s == OK) s = json_bool(j, "use_sliding_window", &sliding, path, e);
     if (s == OK) s = te_decoder_theta(j, path, &c->theta, e);
     if (s == OK && (strcmp(act, "silu") || bias || sliding))
-        s = fail(e, ERR_MODEL, "%s: expected hidden_act silu, no attention_bias and no use_sliding_window", path);
+        s = fail(e, ERR_MODEL, "%s: expected hidden_act silu, no attention_bias and no use_sliding_window, "
+                 "found %.40s, %s and %s",
+                 path, act, bias ? "true" : "false", sliding ? "true" : "false");
     if (s == OK && (c->heads % c->kv_heads || c->head % 2 || c->layers < 2))
         s = fail(e, ERR_MODEL, "%s: expected num_attention_heads %lld a multiple of num_key_value_heads %lld, an even "
                  "head_dim (%lld) and at least 2 layers", path, (long long)c->heads, (long long)c->kv_heads,

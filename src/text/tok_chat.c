@@ -1,7 +1,7 @@
 /* tok_chat.c - whether a tokenizer folder frames a prompt as Qwen3 does. See tok.h.
  *
- * A chat template is a program (Jinja), and ditto runs none: it knows what Qwen3's makes of one message of a user. Releases of that
- * template differ in what they do with tools and replies, so it is told by the pieces that such a message meets.
+ * A chat template is a program (Jinja), and ditto runs none: it knows what Qwen3's makes of one message of a user. Releases of
+ * that template differ in what they do with tools and replies, so it is told by the pieces that such a message meets.
  * Easy to get wrong: a template that puts a system message of its own before the user's has all these pieces too. */
 #include "core/file.h"
 #include "core/json.h"
@@ -45,8 +45,8 @@ static bool frames_as_qwen3(const char *source, size_t size) {
 
 static Status check(const char *source, size_t size, const char *where, Error *e) {
     if (frames_as_qwen3(source, size)) return OK;
-    return fail(e, ERR_MODEL, "%s: chat template: is not Qwen3's, expected one that makes <|im_start|>user\\n PROMPT <|im_end|>\\n"
-                "<|im_start|>assistant\\n (templates are not run)", where);
+    return fail(e, ERR_MODEL, "%s: chat template: is not Qwen3's, expected one that makes <|im_start|>user\\n PROMPT "
+                "<|im_end|>\\n<|im_start|>assistant\\n (templates are not run)", where);
 }
 
 /* A list of templates has names; the pipeline takes the one called default. */

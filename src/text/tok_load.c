@@ -240,7 +240,7 @@ static Status read_optional(const char *dir, const char *name, Json **out, Error
     *out = NULL;
     char *path = file_join(dir, name);
     if (!path) return fail(e, ERR_MEMORY, "%s: out of memory", dir);
-    Status s = file_exists(path) ? json_read(path, out, e) : OK;
+    Status s = file_exists(path) ? json_read_object(path, out, e) : OK;
     free(path);
     return s;
 }

@@ -25,7 +25,22 @@ static Status refuse_variants(const Json *j, const char *path, Error *e) {
     TRY(json_ints(j, "attn_scales", scale, 1, &scales, path, e));
     TRY(json_int(j, "patch_size", &patch, path, e));
     if (!residual && !scales && patch == 1) return OK;
-    return fail(e, ERR_MODEL, "%s: is_residual, attn_scales and patch_size are not supported (Wan 2.1 has none)", path);
+    return fail(e, ERR_MODEL, "%s: is_residual, attn_scales and patch_size are not supported (Wan 2.1 has none), found %s, "
+                "%d numbers and %lld", path, residual ? "true" : "false", scales, (long long)patch);
+}
+
+/* The pipeline counts frames and pixels of a latent by these two, the decoder makes what its levels make. */
+static Status check_factors(const Json *j, const VaeWanConfig *c, const char *path, Error *e) {
+    int64_t spatial = 8, temporal = 4, makes = 1;
+    const JsonSize sizes[] = {{"scale_factor_spatial", &spatial}, {"scale_factor_temporal", &temporal}};
+    TRY(json_sizes(j, sizes, 2, path, e));
+    for (int i = 0; i < c->levels - 1; i++) makes *= c->temporal[i] ? 2 : 1;
+    if (temporal != makes)
+        return fail(e, ERR_MODEL, "%s: scale_factor_temporal: found %lld, expected %lld as temperal_downsample makes it", path,
+                    (long long)temporal, (long long)makes);
+    if (spatial == (int64_t)1 << (c->levels - 1)) return OK;
+    return fail(e, ERR_MODEL, "%s: scale_factor_spatial: found %lld, expected %lld as dim_mult of %d levels makes it", path,
+                (long long)spatial, 1LL << (c->levels - 1), c->levels);
 }
 
 /* The pipeline counts frames and pixels of a latent by these two, the decoder makes what its levels make. */
