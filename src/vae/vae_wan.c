@@ -43,20 +43,6 @@ static Status check_factors(const Json *j, const VaeWanConfig *c, const char *pa
                 (long long)spatial, 1LL << (c->levels - 1), c->levels);
 }
 
-/* The pipeline counts frames and pixels of a latent by these two, the decoder makes what its levels make. */
-static Status check_factors(const Json *j, const VaeWanConfig *c, const char *path, Error *e) {
-    int64_t spatial = 8, temporal = 4, makes = 1;
-    const JsonSize sizes[] = {{"scale_factor_spatial", &spatial}, {"scale_factor_temporal", &temporal}};
-    TRY(json_sizes(j, sizes, 2, path, e));
-    for (int i = 0; i < c->levels - 1; i++) makes *= c->temporal[i] ? 2 : 1;
-    if (temporal != makes)
-        return fail(e, ERR_MODEL, "%s: scale_factor_temporal: found %lld, expected %lld as temperal_downsample makes it", path,
-                    (long long)temporal, (long long)makes);
-    if (spatial == (int64_t)1 << (c->levels - 1)) return OK;
-    return fail(e, ERR_MODEL, "%s: scale_factor_spatial: found %lld, expected %lld as dim_mult of %d levels makes it", path,
-                (long long)spatial, 1LL << (c->levels - 1), c->levels);
-}
-
 static Status check_config(const VaeWanConfig *c, int means, int stds, int temporal, const char *path, Error *e) {
     if (c->levels < 1 || c->resnets >= VAE_WAN_MAX_RESNETS || temporal != c->levels - 1)
         return fail(e, ERR_MODEL, "%s: expected dim_mult of 1 to %d levels, temperal_downsample of one less (found %d), "
