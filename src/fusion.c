@@ -47,6 +47,12 @@ static const Impl *variant_of(const Family *family, OpId op) {
     return NULL;
 }
 
+/* False with a reason: a refusal; without one: the site is for what stands behind. */
+static bool takes(const Impl *impl, const Site *site, char *why, size_t size) {
+    snprintf(why, size, "refused");
+    return !impl->accepts || impl->accepts(&site->args, why, size);
+}
+
 static bool prepend(Ops *ops, const Impl *impl) {
     int n = ops->count[impl->op];
     if (n == OPS_MAX_VARIANTS) return false;
@@ -190,10 +196,11 @@ static Status admit(Fusion *f, Mount *m, const Exec *device_exec, bool *good, Er
     for (int i = 0; i < f->sites; i++) {
         const Site *site = &f->site[i];
         const Impl *impl = variant_of(m->family, site->op);
-        char why[256] = "refused";
+        char why[256];
         if (!impl) continue;
-        calls++;
-        if (!impl->accepts || impl->accepts(&site->args, why, sizeof why)) continue;
+        bool taken = takes(impl, site, why, sizeof why);
+        calls += taken;
+        if (taken || !why[0]) continue;
         refuse(f, m, site, why);
         return OK;
     }
@@ -205,7 +212,8 @@ static Status admit(Fusion *f, Mount *m, const Exec *device_exec, bool *good, Er
         const Site *site = &f->site[i];
         const Impl *impl = variant_of(m->family, site->op);
         Error why = {0};
-        if (!impl || was_probed(f, impl, site->key)) continue;
+        char reason[256];
+        if (!impl || was_probed(f, impl, site->key) || !takes(impl, site, reason, sizeof reason)) continue;
         if (!was_seen(f, m->family, impl, site->key) && run_probe(f, impl, site, device_exec, &why) != OK) {
             refuse(f, m, site, why.text);
             return OK;
@@ -216,15 +224,23 @@ static Status admit(Fusion *f, Mount *m, const Exec *device_exec, bool *good, Er
     return OK;
 }
 
+static bool takes_all(const Fusion *f, const Impl *impl) {
+    char why[256];
+    for (int i = 0; i < f->sites; i++)
+        if (f->site[i].op == impl->op && !takes(impl, &f->site[i], why, sizeof why)) return false;
+    return true;
+}
+
 /* An EXACT family would never run where mounted BOUNDED ones take all its ops. */
 static const Family *covering(const Fusion *f, const Family *family) {
     const Family *by = NULL;
     for (int v = 0; v < family->count; v++) {
         by = NULL;
-        for (int i = 0; i < f->mounts && !by; i++)
-            if (f->mount[i].mounted && f->mount[i].family->promise == BOUNDED &&
-                variant_of(f->mount[i].family, family->impl[v].op))
+        for (int i = 0; i < f->mounts && !by; i++) {
+            const Impl *impl = variant_of(f->mount[i].family, family->impl[v].op);
+            if (f->mount[i].mounted && f->mount[i].family->promise == BOUNDED && impl && takes_all(f, impl))
                 by = f->mount[i].family;
+        }
         if (!by) return NULL;
     }
     return by;

@@ -3,7 +3,8 @@
  * A dry run records every call of a component as a Site: the model's name for the place, and the arguments. To mount a
  * family is to copy the table, prepend the family's variants, ask each variant's static guards (Impl.accepts) about every
  * site of its op, probe it there, and only then to assign the copy. One refusal: the copy is dropped, the component stays
- * on its reference path, and `why` names site and reason. Models know nothing of it.
+ * on its reference path, and `why` names site and reason. A site that a variant passes on, with no reason, is no refusal:
+ * its calls find the next variant. Models know nothing of it.
  * Not the choice of what a quality wants (fusion_choose does that for all components) and not the check of bits (gate.h).
  * Easy to get wrong: whatever changes the table raises its epoch, and nothing resolved or captured under another epoch may
  * run; a mount that changes nothing keeps it. */
@@ -61,7 +62,8 @@ Status fusion_record(Fusion *f, OpId op, const void *args, const char *name, Err
 
 /* Mounts the family, or leaves the component without it and says why in its Mount; a family that is mounted is asked
  * again, since sites may be new. device_exec: an Exec of the device itself (not dry), for probes. A family whose ops the
- * component never calls is not mounted, and that is no refusal. Errors are failures of this program, never refusals. */
+ * component never calls, or that passes on all of them, is not mounted, and that is no refusal. Errors are failures of this
+ * program, never refusals. */
 Status fusion_mount(Fusion *f, const Family *family, const Exec *device_exec, Error *e);
 void fusion_unmount(Fusion *f, const Family *family);
 void fusion_unmount_all(Fusion *f);

@@ -121,7 +121,8 @@ const OpInfo *ops_info(OpId op);
 
 typedef struct Exec Exec;
 
-/* One way to run an op. The reference of a table stands last in its list and accepts everything the contract allows. */
+/* One way to run an op. The reference of a table stands last in its list and accepts everything the contract allows. A variant
+ * that is made for few of an op's calls leaves `why` empty for the others: they are for what stands behind it. */
 typedef struct Impl {
     OpId op;
     const char *name;                                              /* "cpu", "cuda", "cuda_sm90_fused" */

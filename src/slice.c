@@ -81,6 +81,13 @@ Args slice_small(OpId op, const Args *a, int64_t rows) {
             if (i != 3 && small.tensor[i].rank) small.tensor[i].shape[0] = i ? rows : rows + extra; /* 3: the bias */
         return small;
     }
+    if (op == OP_conv3d) { /* frames, and more of them in x */
+        Args small = *a;
+        const Conv3d *conv = (const Conv3d *)(const void *)a->bytes;
+        for (int i = 0; i < 3 && conv->stride_t == 1; i++) /* y, x, the other path */
+            if (small.tensor[i].rank) small.tensor[i].shape[0] -= y->shape[0] - 1;
+        return small;
+    }
     bool picture = op == OP_groupnorm || op == OP_groupnorm_silu || op == OP_self_attention ||
                    (op == OP_conv2d && x->shape[0] == y->shape[0]);
     return (slice_rowwise(op) || picture) && slice_rows(a) > rows ? slice_cut(op, a, 0, rows) : *a;

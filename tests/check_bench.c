@@ -166,7 +166,7 @@ static int run_case(Session *t, ShapeCopies *k, const ShapeCase *c, size_t l2, d
         char why[256] = "";
         double seconds = 0;
         if (impl->accepts && !impl->accepts(&k->args[0], why, sizeof why)) {
-            printf("%-18s %-20s refuses: %s  %s\n", ops_info(c->op)->name, impl->name, why, c->name);
+            if (why[0]) printf("%-18s %-20s refuses: %s  %s\n", ops_info(c->op)->name, impl->name, why, c->name);
             continue;
         }
         run_choose(t, c->op, BF16, v, &k->args[0]);

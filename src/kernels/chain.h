@@ -22,31 +22,6 @@ static inline Status chain_run(Exec *x, OpId op, const void *args) {
     return impl ? impl->run(x, args) : fail(x->error, ERR_MODEL, "%s: no implementation", ops_info(op)->name);
 }
 
-/* What runs a call that the variant `mine` hands on: the next one of its table that takes it. On a table without `mine`, as
- * probes have it, the reference. NULL: nothing stands behind. */
-static inline const Impl *chain_next(const Exec *x, const Impl *mine, const void *args) {
-    const Ops *ops = x->ops;
-    int at = 0, count = ops->count[mine->op];
-    char why[256];
-    while (at < count && ops->impl[mine->op][at] != mine) at++;
-    if (at == count) return ops_reference(ops, mine->op);
-    for (at++; at < count; at++) {
-        const Impl *impl = ops->impl[mine->op][at];
-        if (!impl->accepts || impl->accepts(args, why, sizeof why)) return impl;
-    }
-    return NULL;
-}
-
-static inline Status chain_behind(Exec *x, const Impl *mine, const void *args) {
-    const Impl *impl = chain_next(x, mine, args);
-    return impl ? impl->run(x, args) : fail(x->error, ERR_MODEL, "%s: nothing behind %s", ops_info(mine->op)->name, mine->name);
-}
-
-static inline size_t chain_behind_scratch(const Exec *x, const Impl *mine, const void *args) {
-    const Impl *impl = chain_next(x, mine, args);
-    return impl && impl->scratch ? impl->scratch(x, args) : 0;
-}
-
 #ifdef __cplusplus
 }
 #endif

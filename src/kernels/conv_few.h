@@ -3,7 +3,7 @@
  *
  *   conv2d: from 32, 64 or 128 channels to the three of a picture, and from 16 to a multiple of 32;
  *   conv3d: from 96 channels to three, a kernel of three frames: Wan's last.
- * The contract's roundings at the contract's places; only the order of a sum is not the library's. Every other shape goes to
+ * The contract's roundings at the contract's places; only the order of a sum is not the library's. Every other shape is for
  * what stands behind in the table.
  * This header: what the family's guards and launches share. */
 #ifndef KERNELS_CONV_FEW_H

@@ -201,11 +201,18 @@ bool there(char *why, size_t size) {
     return false;
 }
 
+/* Calls that the kernel cannot take are for what stands behind. */
+bool takes(OpId op, const void *args, char *why) {
+    const ConvFrames a = conv_frames(op, args);
+    why[0] = 0;
+    return conv_once_columns(&a) != 0;
+}
+
 bool accepts2d(const void *args, char *why, size_t size) {
-    return conv_once_accepts_flat(args, why, size) && there(why, size);
+    return takes(OP_conv2d, args, why) && conv_once_accepts_flat(args, why, size) && there(why, size);
 }
 bool accepts3d(const void *args, char *why, size_t size) {
-    return conv_once_accepts_deep(args, why, size) && there(why, size);
+    return takes(OP_conv3d, args, why) && conv_once_accepts_deep(args, why, size) && there(why, size);
 }
 
 } /* namespace */

@@ -1,9 +1,9 @@
 /* conv_once.h - the family conv-once: conv2d and conv3d with one rounding, y = r((sum + (bias + skip_bias)) + skip) in f32, where
  * conv.h rounds the sum, the bias' sum, skip' and the result. Absent terms are left out, also of CONV_RAW its bias.
  *
- * The CPU table's variant does so for every call (conv_cpu.c). The GPU's is a kernel of our own for sm_90a (conv_once.cu), for
- * the convolutions that it can take (conv_once_columns) and that it pays for (conv_once_pays); it hands all others over to the
- * reference, with the contract's roundings: its shapes are many and a family is mounted all or nothing.
+ * The CPU table's variant does so for every call (conv_cpu.c). The GPU's is a kernel of our own for sm_90a (conv_once.cu): calls
+ * that it cannot take (conv_once_columns) are for what stands behind it in the table, those that it does not pay for
+ * (conv_once_pays, asked when a call runs, since it depends on the GPU) it hands to the reference, with the contract's roundings.
  * BF16 only: without roundings there is none to leave out.
  * This header: guards and rules, which read shapes alone and run nowhere. */
 #ifndef KERNELS_CONV_ONCE_H
