@@ -80,6 +80,17 @@ static inline bool regular(const Tensor &t, int vec, Row *out) {
     return t.stride[t.rank - 1] == 1 && stride % vec == 0 && (uintptr_t)t.data % (vec * sizeof(Bf)) == 0;
 }
 
+/* Is t absent, or BF16 rows like those of `like`, the argument `of`, that can be read `vec` elements at a time? */
+static inline bool fits_rows(const char *name, const Tensor &t, const Tensor &like, const char *of, int vec, char *why,
+                             size_t size) {
+    Row row;
+    if (!t.rank) return true;
+    if (t.dtype != BF16) REFUSE("%s is %s, expected BF16", name, dtype_name(t.dtype));
+    if (!tensor_same_shape(t, like)) REFUSE("%s has another shape than %s", name, of);
+    if (!regular(t, vec, &row)) REFUSE("%s has no rows of one distance, aligned to %d elements", name, vec);
+    return true;
+}
+
 static inline int64_t rows_of(const Tensor &t) { return tensor_numel(t) / t.shape[t.rank - 1]; }
 
 static inline bool fits_one(const char *name, const Tensor &t, int64_t cols, char *why, size_t size) {

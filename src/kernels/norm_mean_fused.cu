@@ -137,11 +137,7 @@ __global__ void __launch_bounds__(32 * warps_of(KEEP), blocks_of(KEEP)) k_mean_n
 /* --- guards --- */
 
 bool fits(const char *name, const Tensor &t, const Tensor &like, char *why, size_t size) {
-    Row row;
-    if (t.dtype != BF16) REFUSE("%s is %s, expected BF16", name, dtype_name(t.dtype));
-    if (!tensor_same_shape(t, like)) REFUSE("%s has another shape than the output", name);
-    if (!regular(t, fast::WIDE, &row)) REFUSE("%s has no rows of one distance, aligned to %d elements", name, fast::WIDE);
-    return true;
+    return fits_rows(name, t, like, "the output", fast::WIDE, why, size);
 }
 
 bool fits_shape(const Tensor &y, const Tensor &w, char *why, size_t size) {

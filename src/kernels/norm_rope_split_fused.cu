@@ -198,23 +198,15 @@ bool has_kernel(const NormRopeSplit *a) {
            !a->k.rank == !a->wk.rank && a->q.shape[0] <= MOST_TOKENS;
 }
 
-bool fits(const char *name, const Tensor &t, const Tensor &like, char *why, size_t size) {
-    Row row;
-    if (!t.rank) return true;
-    if (t.dtype != BF16) REFUSE("%s is %s, expected BF16", name, dtype_name(t.dtype));
-    if (!tensor_same_shape(t, like)) REFUSE("%s has another shape than q", name);
-    if (!regular(t, VEC, &row)) REFUSE("%s has no rows of one distance, aligned to %d elements", name, VEC);
-    return true;
-}
-
 bool accepts(const void *args, char *why, size_t size) {
     const NormRopeSplit *a = (const NormRopeSplit *)args;
     const Tensor *tables[] = {&a->cos, &a->sin};
     if (a->q.rank != 2) REFUSE("q is no matrix");
     int64_t cols = a->q.shape[1];
-    if (!fits("yq", a->yq, a->q, why, size) || !fits("q", a->q, a->q, why, size) || !fits("yk", a->yk, a->q, why, size) ||
-        !fits("k", a->k, a->q, why, size) || !fits_one("wq", a->wq, cols, why, size) || !fits_one("wk", a->wk, cols, why, size))
-        return false;
+    const struct { const char *name; const Tensor &t; } sides[] = {{"yq", a->yq}, {"q", a->q}, {"yk", a->yk}, {"k", a->k}};
+    for (auto &side : sides)
+        if (!fits_rows(side.name, side.t, a->q, "q", VEC, why, size)) return false;
+    if (!fits_one("wq", a->wq, cols, why, size) || !fits_one("wk", a->wk, cols, why, size)) return false;
     for (const Tensor *t : tables)
         if (t->rank && (t->rank != 2 || t->dtype != F32 || t->shape[0] != a->q.shape[0] || 2 * t->shape[1] != cols ||
                         t->stride[1] != 1 || t->stride[0] % 4 || (uintptr_t)t->data % 16))

@@ -202,23 +202,16 @@ __global__ void __launch_bounds__(BLOCK, ring::resident(BLOCK)) k_rms_modulate_r
 
 /* --- guards and launches --- */
 
-bool fits(const char *name, const Tensor &t, const Tensor &like, char *why, size_t size) {
-    Row row;
-    if (!t.rank) return true;
-    if (t.dtype != BF16) REFUSE("%s is %s, expected BF16", name, dtype_name(t.dtype));
-    if (!tensor_same_shape(t, like)) REFUSE("%s has another shape than y", name);
-    if (!regular(t, VEC, &row)) REFUSE("%s has no rows of one distance, aligned to %d elements", name, VEC);
-    return true;
-}
-
 bool residual_rms_modulate_accepts(const void *args, char *why, size_t size) {
     const ResidualRmsModulate *a = (const ResidualRmsModulate *)args;
     int64_t cols = a->y.rank ? a->y.shape[a->y.rank - 1] : 0;
     if (cols < VEC || cols % VEC || cols > MOST_COLS)
         REFUSE("rows of %lld, expected a multiple of %d up to %d", (long long)cols, VEC, MOST_COLS);
-    return fits("h", a->h, a->y, why, size) && fits("y", a->y, a->y, why, size) && fits("y2", a->y2, a->y, why, size) &&
-           fits("residual", a->residual, a->y, why, size) && fits("x", a->x, a->y, why, size) &&
-           fits_one("gate", a->gate, cols, why, size) && fits_one("scale", a->scale, cols, why, size) &&
+    const struct { const char *name; const Tensor &t; } rows[] = {
+        {"h", a->h}, {"y", a->y}, {"y2", a->y2}, {"residual", a->residual}, {"x", a->x}};
+    for (auto &r : rows)
+        if (!fits_rows(r.name, r.t, a->y, "y", VEC, why, size)) return false;
+    return fits_one("gate", a->gate, cols, why, size) && fits_one("scale", a->scale, cols, why, size) &&
            fits_one("shift", a->shift, cols, why, size) && fits_one("scale2", a->scale2, cols, why, size) &&
            fits_one("shift2", a->shift2, cols, why, size);
 }
