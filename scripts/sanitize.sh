@@ -5,8 +5,8 @@
 #   scripts/sanitize.sh --summarise TOOL LOG...  reads logs only
 #
 # A process a tool, op and part of its cases, JOBS at once (the number of cores), the ops of many cases first and in PARTS (4)
-# parts. A finding is ours when the kernel at fault is called k_*; those fail (exit 1). Findings in the kernels of libraries,
-# and refused CUDA calls, are listed with their number. BIN: folder with tests/checkop (build/portable, else build/release).
+# parts. A finding is ours when the kernel at fault is called k_*; those fail (exit 1), and so does what a tool counted and did
+# not show. Findings in the kernels of libraries, and refused CUDA calls, are listed with their number. BIN: folder with tests/checkop (build/portable, else build/release).
 # OP: one op only. LIMIT: seconds a process (300); TOTAL: seconds of all: what has not begun by then does not, is named and fails. OURS=1 leaves other kernels uninstrumented, which is quicker.
 # COMPUTE_SANITIZER: the program, if not on the path. CUDA libraries are PyTorch's own copies where it is installed.
 # Easy to get wrong: an arena is one range of mapped memory, so memcheck sees an access beside the arena only; that an

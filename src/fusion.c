@@ -311,7 +311,7 @@ static Status unknown(const Family *families, int count, bool high, const char *
         size_t used = strlen(known);
         bool gated = families[i].promise == BOUNDED;
         if (gated && !high && strlen(families[i].name) == size && !memcmp(families[i].name, name, size))
-            return fail(e, ERR_USAGE, "--families: %s rounds less than the reference does; it needs --quality high",
+            return fail(e, ERR_USAGE, "--families: %s does not keep the reference's bits; it needs --quality high",
                         families[i].name);
         if (!gated || high) snprintf(known + used, sizeof known - used, ", %s", families[i].name);
     }

@@ -21,7 +21,8 @@ Args slice_copy(OpId op, const void *args);
 /* Rows [start, start + count) of a. */
 Args slice_cut(OpId op, const Args *a, int64_t start, int64_t count);
 /* A problem of the same kind with at most `rows` rows (of the input, where a picture grows), for probes: a true piece of a
- * where rows are independent, else a smaller picture. What cannot be made smaller stays as it is. */
+ * where rows are independent, else a smaller picture, one frame of a convolution over frames. What cannot be made smaller stays
+ * as it is. */
 Args slice_small(OpId op, const Args *a, int64_t rows);
 /* Bytes from the first to the last element of t. */
 size_t slice_span(Tensor t);

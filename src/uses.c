@@ -39,7 +39,7 @@ const Mount *uses_mount(const Part *part, int i) {
     const Mount *m = &part->fusion.mount[i];
     if (!m->wanted) return NULL;
     if (m->chosen || m->refused) return m;
-    for (int s = 0; m->why[0] && s < part->fusion.sites; s++) /* another family took its place, or it was banned */
+    for (int s = 0; m->why[0] && s < part->fusion.sites; s++) /* another family took its place, it was banned, or passed all on */
         for (int v = 0; v < m->family->count; v++)
             if (part->fusion.site[s].op == m->family->impl[v].op) return m;
     return NULL;

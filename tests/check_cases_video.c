@@ -102,9 +102,10 @@ static void expect_chan_norm(Case *c, Buf *y, const Buf *x, const Buf *w, const 
 static void make_chan_norm(Case *c) {
     static const int64_t shapes[][4] = {{1, 1, 1, 1}, {2, 5, 7, 96}, {1, 9, 3, 384}, {4, 6, 5, 32},
                                         {3, 4, 4, 13}, {1, 2, 3, 1100}, {4, 16, 24, 192}, {2, 31, 17, 16},
-                                        {1, 12, 17, 96}, {2, 8, 9, 384}}; /* with 192: whole chains in a lane on CUDA */
+                                        {1, 12, 17, 96}, {2, 8, 9, 384}, /* with 192: whole chains in a lane on CUDA */
+                                        {1, 1, 1, 384}, {1, 1, 2, 384}, {1, 1, 3, 512}}; /* up to 512 threads a pixel */
     static const double mean[] = {0.3, 20, 0, 0}, deviation[] = {1.5, 1, 1e-14, 2};
-    enum { SHAPES = 10, KINDS = 4 }; /* the third kind: shorter than 1e-12 */
+    enum { SHAPES = 13, KINDS = 4 }; /* the third kind: shorter than 1e-12 */
     ARGS(ChanRmsNorm);
     const int64_t *s = shapes[c->index % SHAPES];
     DType t = c->index / SHAPES % 2 ? BF16 : F32;
@@ -307,8 +308,8 @@ static void make_depth(Case *c) {
 
 const CaseSet CHECK_VIDEO[] = {
     {OP_roll, 40, make_roll},
-    {OP_chan_rmsnorm, 80, make_chan_norm},
-    {OP_chan_rmsnorm_silu, 80, make_chan_norm},
+    {OP_chan_rmsnorm, 104, make_chan_norm},
+    {OP_chan_rmsnorm_silu, 104, make_chan_norm},
     {OP_chan_affine, 120, make_chan_affine},
     {OP_frame_window, 9 * 8, make_window},
     {OP_pixelnorm_silu, 9 * 16, make_window},

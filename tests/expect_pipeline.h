@@ -18,8 +18,12 @@ static inline Pipeline *expect_defaults(const char *model, Job *job) {
     Pipeline *p = expect_pipeline(model);
     Error e = {0};
     *job = (Job){.prompt = "a"};
-    if (p) expect_ok(pipeline_resolve(p, job, &e), &e);
-    return p;
+    if (!p) return NULL;
+    Status s = pipeline_resolve(p, job, &e);
+    expect_ok(s, &e);
+    if (s == OK) return p;
+    pipeline_close(p);
+    return NULL;
 }
 
 #endif

@@ -223,6 +223,7 @@ setting() {
 }
 setting truncation_side '"left"' '"right"'
 setting padding_side '"left"' '"right"'
+setting padding_side '"middle"' '"left" or "right"'
 setting split_special_tokens true false
 fresh
 replace vae/config.json '"mid_block_add_attention": true' '"mid_block_add_attention": null'

@@ -251,7 +251,7 @@ is $? "a refusal names site and reason"
 works "--dry-run" ditto -p "a cat" -o e.png --quality high --dry-run
 grep -q '^quality        high$' .out && grep -q ' vae-kl-rewrite: mounted on vae (' .out
 is $? "a dry run says what will be mounted"
-refused 2 "linear-gelu-f32 rounds less than the reference does; it needs --quality high" "a family of high" \
+refused 2 "linear-gelu-f32 does not keep the reference's bits; it needs --quality high" "a family of high" \
     ditto -p x -o e.png --families linear-gelu-f32
 refused 2 'found "gelu", expected none, all, linear-gelu, ln-modulate, or several' "unknown family" \
     ditto -p x -o e.png --families ln-modulate,gelu

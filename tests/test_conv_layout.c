@@ -20,7 +20,7 @@ typedef struct Bench {
     int32_t *y, *want;
 } Bench;
 
-static int16_t digit(int i, int by) { return (int16_t)(i * 7919 % by - by / 2); }
+static int16_t digit(int64_t i, int by) { return (int16_t)(i * 7919 % by - by / 2); }
 
 static void *room(int64_t n, size_t each) {
     void *p = calloc((size_t)n, each);

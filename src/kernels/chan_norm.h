@@ -1,6 +1,6 @@
 /* chan_norm.h - the family wan-norm (BOUNDED): chan_rmsnorm_silu of BF16 with one rounding, y = r(silu(z)), z = (x + bias) /
  * max(|x + bias|, 1e-12) sqrt(C) w in f32, the products in any order; exponential and quotient within 9 units of f32, and 2 |z|
- * more where z < 0: what is rounded off the exponent. */
+ * more where z < 0: what is rounded off the exponent; below -80, where the exponential leaves f32, anything from there to 0. */
 #ifndef KERNELS_CHAN_NORM_H
 #define KERNELS_CHAN_NORM_H
 

@@ -8,7 +8,7 @@
  * lane that holds every second (BF16; F32: every fourth) vector of 16 bytes of a pixel has whole chains. Other shapes: a warp a
  * pixel, any height.
  * Easy to get wrong: height depends on the number of pixels of the call, not on the channels alone; y may be x: a pixel is read
- * before it is written, by the same lanes. Not reproduced: one pixel alone, and more than 1023 channels, where PyTorch also
+ * before it is written, by the same lanes. Not PyTorch's order: one pixel alone, and more than 1023 channels, where PyTorch also
  * splits a sum over blocks. */
 #include "kernels/chan_norm.h"
 #include "kernels/cuda_act.cuh"
@@ -21,7 +21,7 @@ using rows::widen;
 
 namespace {
 
-constexpr int THREADS = 256, CHAINS = 16, UNROLL = 4, MOST_HEIGHT = 128;
+constexpr int THREADS = 256, CHAINS = 16, UNROLL = 4, MOST_HEIGHT = 512;
 constexpr unsigned ALL = 0xffffffffu;
 
 /* --- what follows the sum --- */
@@ -187,11 +187,15 @@ template <typename T> __device__ float chain_sum(const Pixel<T> &p, int64_t firs
 
 /* The order above for any height, a power of two up to MOST_HEIGHT: lane l has the threads l, l + 32, ... */
 template <typename T> __device__ float square_of(const Pixel<T> &p, int height, int lane) {
-    float part[MOST_HEIGHT / 32];
+    constexpr int MOST = MOST_HEIGHT / 32;
+    float part[MOST];
 #pragma unroll
-    for (int j = 0; j < MOST_HEIGHT / 32; j++) part[j] = lane + 32 * j < height ? chain_sum(p, lane + 32 * j, height) : 0.0f;
-    if (height > 64) part[0] += part[2], part[1] += part[3];
-    if (height > 32) part[0] += part[1];
+    for (int j = 0; j < MOST; j++) part[j] = lane + 32 * j < height ? chain_sum(p, lane + 32 * j, height) : 0.0f;
+#pragma unroll
+    for (int half = MOST / 2; half; half /= 2)
+        if (height > 32 * half)
+#pragma unroll
+            for (int j = 0; j < half; j++) part[j] += part[j + half];
     for (int half = (height < 32 ? height : 32) / 2; half; half /= 2) part[0] += __shfl_down_sync(ALL, part[0], half);
     return __shfl_sync(ALL, part[0], 0);
 }

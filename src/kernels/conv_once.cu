@@ -118,17 +118,16 @@ template <int N> __global__ void __launch_bounds__(THREADS, 1) k_conv_once(const
 
 /* --- weights --- */
 
-/* A thread a unit; the first ones make the terms too. Channels beyond the last are zeros. */
+/* A thread a unit; the first ones make the terms too. */
 __global__ void __launch_bounds__(256) k_pack(uint4 *packed, float *term, const Bf *w, const Bf *bias, const Bf *skip_bias, int n,
-                                              int out, int kt, int stages, int64_t units, int terms) {
+                                              int kt, int stages, int64_t units, int terms) {
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < terms)
-        term[i] = i >= out ? 0.0f
-                           : (bias ? __bfloat162float(bias[i]) : 0.0f) + (skip_bias ? __bfloat162float(skip_bias[i]) : 0.0f);
+        term[i] = (bias ? __bfloat162float(bias[i]) : 0.0f) + (skip_bias ? __bfloat162float(skip_bias[i]) : 0.0f);
     if (i >= units) return;
     const OnceUnit u = once_unit(n, kt, stages, i);
     const int64_t at = (((int64_t)(u.o * kt + u.t) * ONCE_KERNEL + u.ky) * ONCE_KERNEL + u.kx) * stages * ONCE_CHANNELS + u.c;
-    packed[i] = u.o < out ? *reinterpret_cast<const uint4 *>(w + at) : make_uint4(0, 0, 0, 0);
+    packed[i] = *reinterpret_cast<const uint4 *>(w + at);
 }
 
 /* --- the ops --- */
@@ -158,7 +157,7 @@ Status convolve(Exec *x, const ConvFrames *f, int n) {
     int64_t units = (int64_t)(packed / ONCE_UNIT);
     k_pack<<<(unsigned)((units + 255) / 256), 256, 0, x->cuda->stream>>>(
         (uint4 *)weights, (float *)term, (const Bf *)f->kernel.data, f->biased ? (const Bf *)f->w->bias.data : nullptr,
-        f->skip_bias.rank ? (const Bf *)f->skip_bias.data : nullptr, n, a.out, a.kt, a.stages, units,
+        f->skip_bias.rank ? (const Bf *)f->skip_bias.data : nullptr, n, a.kt, a.stages, units,
         (int)(terms / sizeof(float)));
     TRY(cuda_launched(x, ops_info(f->op)->name));
     return n == 96 ? launch<96>(x, a, f->op) : launch<192>(x, a, f->op);

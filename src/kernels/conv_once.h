@@ -3,7 +3,8 @@
  *
  * The CPU table's variant does so for every call (conv_cpu.c). The GPU's is a kernel of our own for sm_90a (conv_once.cu): calls
  * that it cannot take (conv_once_columns) are for what stands behind it in the table, those that it does not pay for
- * (conv_once_pays, asked when a call runs, since it depends on the GPU) it hands to the reference, with the contract's roundings.
+ * (conv_once_pays, asked when a call runs, since it depends on the GPU) it hands to the reference, with the contract's roundings;
+ * counts name this variant there too, and a probe, being small, may see the reference alone.
  * BF16 only: without roundings there is none to leave out.
  * This header: guards and rules, which read shapes alone and run nowhere. */
 #ifndef KERNELS_CONV_ONCE_H

@@ -98,7 +98,7 @@ template <int N> __device__ inline void bring_halos(const Args &a, Barriers<N> &
     Place p = {0, 0};
     for (int i = blockIdx.x; i < a.tiles; i += gridDim.x) {
         const Tile t = tile_of<N>(a, i);
-        if (N > 8 && a.skip) announce<N>(a, t, warp);
+        if (a.skip) announce<N>(a, t, warp);
         for (int tap = 0; tap < a.kt; tap++)
             for (int s = 0; s < a.stages; s++) {
                 copies::await(b.halo_free + p.at, p.parity ^ 1);

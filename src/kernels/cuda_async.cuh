@@ -1,5 +1,5 @@
-/* cuda_async.cuh - rings in shared memory that a warp fills ahead for itself: copies of 16 bytes that go on behind the program,
- * addresses of 32 bits, words of two BF16 numbers.
+/* cuda_async.cuh - rings in shared memory that warps fill ahead, for themselves or others: copies of 16 bytes that go on behind
+ * the program, addresses of 32 bits, words of two BF16 numbers.
  *
  * The primitives of the CUDA headers do the same with pointers, but choose the L2 alone for 16 bytes, and their loads may
  * be moved. Easy to get wrong: a group is waited for by the lane that made it; for what other lanes brought a barrier must

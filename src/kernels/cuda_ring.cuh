@@ -1,7 +1,7 @@
 /* cuda_ring.cuh - blocks that stay on their multiprocessor and take the work in turns, while Hopper's copy engine brings what the
  * next turns read to a ring of slots in shared memory (cuda_copy.cuh). What the one-pass kernels of rms_modulate.h share.
  *
- * For .cu files only, after cuda_four.cuh. No copy needs a register, so what is under way does not depend on how many threads are
+ * For .cu files only. No copy needs a register, so what is under way does not depend on how many threads are
  * there, and no turn waits for a load and then for another.
  * Easy to get wrong: a slot is filled again behind a barrier that follows its last reading, and what threads have put into it
  * themselves is published by each of them before that barrier (copies::publish); rows start and end at multiples of 16 bytes. */

@@ -8,8 +8,6 @@
 #include "kernels/cuda_rows.cuh"
 #include "kernels/registry.h"
 
-#include <stdio.h>
-
 using rows::narrow;
 using rows::r;
 using rows::widen;

@@ -234,6 +234,7 @@ bool fits(const Dwconv3Glu *a) {
 Status dwconv3_glu_fast(Exec *x, const void *args) {
     const Dwconv3Glu *a = (const Dwconv3Glu *)args;
     if (!tensor_numel(a->y) || !fits(a)) return DWCONV_CUDA->run(x, args);
+    TRY(conv_frames_check_dwconv(x, a));
     Frames f = {};
     f.x = (const Bf *)a->x.data, f.w = (const Bf *)a->w->w.data, f.bias = (const Bf *)a->w->bias.data, f.y = (Bf *)a->y.data;
     f.height = (int)a->y.shape[1], f.width = (int)a->y.shape[2], f.channels = (int)a->y.shape[3];
@@ -252,7 +253,7 @@ Status dwconv3_glu_fast(Exec *x, const void *args) {
 size_t dwconv3_glu_scratch(const Exec *x, const void *args) { return DWCONV_CUDA->scratch(x, args); }
 
 bool dwconv3_glu_accepts(const void *args, char *why, size_t size) {
-    return want_bf16(&((const Dwconv3Glu *)args)->y, 2, why, size) && DWCONV_CUDA->accepts(args, why, size);
+    return want_bf16(&((const Dwconv3Glu *)args)->y, 3, why, size) && DWCONV_CUDA->accepts(args, why, size);
 }
 
 } /* namespace */

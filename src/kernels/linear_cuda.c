@@ -351,7 +351,8 @@ Status linear_cuda_check(Exec *x, Tensor in, const Weight *w, Tensor y) {
 }
 
 Status linear_cuda_bias(Exec *x, Tensor y, const Weight *w) {
-    if (!tensor_contiguous(y)) return cuda_pieces_op(x, OP_add, &(Add){.y = y, .a = y, .b = w->bias});
+    if (!tensor_contiguous(y) || !tensor_contiguous(w->bias))
+        return cuda_pieces_op(x, OP_add, &(Add){.y = y, .a = y, .b = w->bias});
     return conv_pieces_post(x, tensor_view(y, 1, row_count(&y), columns(&y)), w->bias, (Tensor){0}, (Tensor){0});
 }
 

@@ -3,8 +3,8 @@
  *
  * A warp takes a row, 4 elements a lane and access, which is the order that the mean chain sums in (cuda_four.cuh), and keeps
  * it in registers between its passes. Its next row is on the way meanwhile: a place in shared memory, where 16-byte copies
- * land, is filled again as soon as it has been read. One block of a multiprocessor makes what all rows share (weights,
- * tanh(gate), 1 + scale) once; behind that no warp waits for another.
+ * land, is filled again as soon as it has been read. A block, one or two a multiprocessor, makes what all rows share
+ * (weights, tanh(gate), 1 + scale) once; behind that no warp waits for another.
  * Easy to get wrong: below 16 rows, and in rows below 128 elements, PyTorch sums in another order, so those are refused;
  * outputs may be inputs, element for element; a copy is made by another lane than reads it; an absent gate or scale is 1,
  * which changes no bit, and vectors beyond a row are zero, which changes no sum of squares. */

@@ -195,7 +195,7 @@ bool has_kernel(const NormRopeSplit *a) {
     int64_t d = a->q.shape[1], e = a->heads > 0 ? d / a->heads : 0;
     return a->form == ROPE_SPLIT_ONCE && (d == 4 * LANE_ROW || d == 8 * LANE_ROW) && a->heads > 0 && d % a->heads == 0 &&
            (e == 64 || e == 128) && !a->cos.rank == !a->sin.rank && !a->yk.rank == !a->k.rank && a->wq.rank &&
-           !a->k.rank == !a->wk.rank && a->q.shape[0] <= MOST_TOKENS;
+           !a->k.rank == !a->wk.rank && a->q.shape[0] < MOST_TOKENS;
 }
 
 bool accepts(const void *args, char *why, size_t size) {

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /* Variants that are mounted together or not at all (fusion.h). EXACT: the bits of the table's references, verified at
- * first sight; BOUNDED: fewer roundings, mounted at quality high only. */
+ * first sight; BOUNDED: fewer roundings or another order of sums, mounted at quality high only. */
 typedef struct Family {
     const char *name;
     Promise promise;

@@ -111,7 +111,8 @@ static void bind_block_of(const SanaVideoDit *m, Bind *b, SanaVideoBlock *l, int
     bind_linear(b, &l->cross_q, d, d, true, BLOCK "attn2.to_q", i);
     bind_vector(b, &l->cross_norm_q, d, BIND_PLAIN, BLOCK "attn2.norm_q.weight", i);
     bind_linear(b, &l->cross_out, d, d, true, BLOCK "attn2.to_out.0", i);
-    bind_filter(b, &l->inverted, BIND_SQUEEZE, DIMS(wide, d, 1, 1), true, BLOCK "ff.conv_inverted", i);
+    bind_filter(b, &l->inverted, BIND_SQUEEZE, DIMS(wide, d, 1, 1), false, BLOCK "ff.conv_inverted", i);
+    bind_vector(b, &l->inverted_bias, wide, BIND_PLAIN, BLOCK "ff.conv_inverted.bias", i);
     bind_filter(b, &l->depth, BIND_OIHW_OHWI, DIMS(wide, 1, 3, 3), true, BLOCK "ff.conv_depth", i);
     bind_filter(b, &l->point, BIND_SQUEEZE, DIMS(d, m->ffn, 1, 1), false, BLOCK "ff.conv_point", i);
     bind_filter(b, &l->temporal, BIND_OIHW_OHWI, DIMS(d, d, 3, 1), false, BLOCK "ff.conv_temp", i);
@@ -366,12 +367,10 @@ static Status gated_convolution(const SanaVideoDit *m, Exec *x, const SanaVideoB
     size_t mark = arena_mark(x->work);
     int64_t t = n.shape[0], d = m->d, f = m->ffn, place = g->rows * g->cols;
     Tensor wide = exec_new(x, t, 2 * f), narrow = exec_new(x, t, f);
-    Weight inverted = l->inverted; /* its bias and SiLU are the next op's */
-    inverted.bias = (Tensor){0};
-    TRY(op_linear(x, &(Linear){.y = wide, .x = n, .w = &inverted}));
+    TRY(op_linear(x, &(Linear){.y = wide, .x = n, .w = &l->inverted}));
     TRY(op_dwconv3_glu(x, &(Dwconv3Glu){.y = tensor_view(narrow, g->frames, g->rows, g->cols, f),
                                         .x = tensor_view(wide, g->frames, g->rows, g->cols, 2 * f),
-                                        .before = l->inverted.bias, .w = &l->depth}));
+                                        .before = l->inverted_bias, .w = &l->depth}));
     TRY(op_linear(x, &(Linear){.y = n, .x = narrow, .w = &l->point}));
     Tensor in = tensor_view(n, g->frames, place, d);
     TRY(op_conv2d(x, &(Conv2d){.y = tensor_view(y, g->frames, place, d), .x = in, .skip = in, .w = &l->temporal, .stride = 1,

@@ -24,6 +24,7 @@ typedef struct SanaVideoConfig {
 typedef struct SanaVideoBlock {
     Weight q, k, v, out, cross_q, cross_k, cross_v, cross_out;
     Weight inverted, depth, point, temporal;
+    Tensor inverted_bias; /* read by what follows the product */
     Tensor norm_q, norm_k, cross_norm_q, cross_norm_k;
     Tensor table; /* [6,D]: shift, scale, gate of attention, then of the convolution */
 } SanaVideoBlock;

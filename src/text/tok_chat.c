@@ -28,24 +28,27 @@ static bool holds(const char *text, const char *const spelling[SPELLINGS]) {
     return false;
 }
 
-static bool frames_as_qwen3(const char *source, size_t size) {
+static Status frames_as_qwen3(const char *source, size_t size, bool *good, Error *e) {
     char *plain = malloc(size + 1);
     size_t n = 0;
-    if (!plain) return false;
+    if (!plain) return fail(e, ERR_MEMORY, "out of memory");
     for (size_t i = 0; i < size; i++)
         if (!strchr(" \t\r\n", source[i])) plain[n++] = source[i]; /* a NUL is found too */
     plain[n] = 0;
-    bool good = true;
-    for (size_t i = 0; i < sizeof PIECES / sizeof *PIECES; i++) good &= holds(plain, PIECES[i]);
-    for (const char *at = plain; (at = strstr(at, SYSTEM)); at += sizeof SYSTEM - 1)
-        good &= at[sizeof SYSTEM - 1] == '\'' || at[sizeof SYSTEM - 1] == '"';
+    *good = true;
+    for (size_t i = 0; i < sizeof PIECES / sizeof *PIECES; i++) *good &= holds(plain, PIECES[i]);
+    for (const char *at = plain; (at = strstr(at, SYSTEM)); at += sizeof SYSTEM - 1) { /* nothing of its own may follow */
+        const char *end = at + sizeof SYSTEM - 1;
+        *good &= (*end == '\'' || *end == '"') && (end[1] != '+' || !strncmp(end + 1, "+messages[0]", 12));
+    }
     free(plain);
-    return good;
+    return OK;
 }
 
 static Status check(const char *source, size_t size, const char *where, Error *e) {
-    if (frames_as_qwen3(source, size)) return OK;
-    return fail(e, ERR_MODEL, "%s: chat template: is not Qwen3's, expected one that makes <|im_start|>user\\n PROMPT "
+    bool good;
+    TRY(frames_as_qwen3(source, size, &good, e));
+    return good ? OK : fail(e, ERR_MODEL, "%s: chat template: is not Qwen3's, expected one that makes <|im_start|>user\\n PROMPT "
                 "<|im_end|>\\n<|im_start|>assistant\\n (templates are not run)", where);
 }
 
@@ -67,15 +70,20 @@ static Status check_config(const char *path, const Json *j, void *out, Error *e)
 }
 
 Status tok_expect_qwen3_chat(const char *dir, Error *e) {
-    char path[4096], *source;
+    char *jinja = file_join(dir, "chat_template.jinja"), *config = file_join(dir, "tokenizer_config.json"), *source;
     size_t size;
-    snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
-    if (file_exists(path)) { /* goes before the config's */
-        TRY(file_read(path, &source, &size, e));
-        Status s = check(source, size, path, e);
-        free(source);
-        return s;
+    Status s = OK;
+    if (!jinja || !config) {
+        s = fail(e, ERR_MEMORY, "%s: out of memory", dir);
+    } else if (file_exists(jinja)) { /* goes before the config's */
+        s = file_read(jinja, &source, &size, e);
+        if (s == OK) {
+            s = check(source, size, jinja, e);
+            free(source);
+        }
+    } else if (file_exists(config)) {
+        s = json_read_in(dir, "tokenizer_config.json", check_config, NULL, e);
     }
-    snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
-    return file_exists(path) ? json_read_in(dir, "tokenizer_config.json", check_config, NULL, e) : OK;
+    free(jinja), free(config);
+    return s;
 }

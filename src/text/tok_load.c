@@ -298,7 +298,9 @@ static Status check_config(Tokenizer *t, const Json *config, const char *dir, Er
     if (split) return fail(e, ERR_MODEL, "%s: split_special_tokens: found true, expected false", where);
     if (space && !strncmp(class, "Qwen2Tokenizer", 14)) /* the one class here that heeds it */
         return fail(e, ERR_MODEL, "%s: add_prefix_space: found true, expected false", where);
-    t->pads_left = strcmp(pads, "right");
+    t->pads_left = !strcmp(pads, "left");
+    if (!t->pads_left && strcmp(pads, "right"))
+        return fail(e, ERR_MODEL, "%s: padding_side: found \"%.40s\", expected \"left\" or \"right\"", where, pads);
     return OK;
 }
 
