@@ -8,6 +8,7 @@
  * column: for two columns in six twice, which is less than a pass over x.
  * Easy to get wrong: a sum gets its taps rows first from 0, so the row above must be added before the row itself; taps outside
  * the picture take no part (a weight may be infinite). */
+#include "kernels/conv_frames.h"
 #include "kernels/cuda_act.cuh"
 #include "kernels/cuda_async.cuh"
 #include "kernels/cuda_fast.cuh"
