@@ -83,15 +83,8 @@ template <int CIN> __global__ void __launch_bounds__(THREADS, RESIDENT) k_conv_f
         for (int i = threadIdx.x; i < HIGH * WIDTH; i += THREADS) {
             int down = i / WIDTH, right = i % WIDTH, y = top + down, x = left + right;
             if (y >= a.height || x >= a.width) continue;
-#pragma unroll
-            for (int o = 0; o < OUT; o++) {
-                float sum = 0.0f;
-#pragma unroll
-                for (int t = 0; t < TAPS; t++) sum += sums[(t * OUT + o) * PIXELS + (down + t / 3) * ACROSS + right + t % 3];
-                Bf v = __float2bfloat16_rn(sum);
-                if (a.bias) v = __float2bfloat16_rn(__bfloat162float(v) + __bfloat162float(a.bias[o]));
-                a.y[((int64_t)y * a.width + x) * OUT + o] = v;
-            }
+            conv_few::put_pixel<OUT>(a.y + ((int64_t)y * a.width + x) * OUT, sums + down * ACROSS + right, PIXELS, ACROSS,
+                                     a.bias);
         }
         __syncthreads();
     }

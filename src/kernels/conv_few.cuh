@@ -14,6 +14,21 @@ __device__ inline void multiply(float *c, unsigned a0, unsigned a1, unsigned a2,
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b.x), "r"(b.y));
 }
 
+/* A pixel of y: of each channel the sum of its nine taps, one plane a tap and channel, where a tap reads a pixel beside or below;
+ * rounded, and the bias behind that. sums: at the pixel's own place in the first plane. */
+template <int OUT> __device__ inline void put_pixel(fast::Bf *to, const float *sums, int plane, int row, const fast::Bf *bias) {
+    constexpr int SIDE = 3, TAPS = SIDE * SIDE;
+#pragma unroll
+    for (int o = 0; o < OUT; o++) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int t = 0; t < TAPS; t++) sum += sums[(t * OUT + o) * plane + t / SIDE * row + t % SIDE];
+        fast::Bf v = __float2bfloat16_rn(sum);
+        if (bias) v = __float2bfloat16_rn(__bfloat162float(v) + __bfloat162float(bias[o]));
+        to[o] = v;
+    }
+}
+
 static inline bool plain(const Tensor &t) { return t.dtype == BF16 && tensor_contiguous(t) && (uintptr_t)t.data % 16 == 0; }
 
 static inline bool plain(const Tensor &x, const Tensor &y, const Tensor &skip, const Weight *w) {

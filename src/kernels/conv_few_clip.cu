@@ -101,15 +101,7 @@ __device__ inline void put_outputs(const Clip &a, int tile, int frame, const flo
     int y = tile / a.across * INNER + down, x = tile % a.across * INNER + right;
     if (down >= INNER || right >= INNER || y >= a.height || x >= a.width) return;
     Bf *to = a.y + (((int64_t)frame * a.height + y) * a.width + x) * OUT;
-#pragma unroll
-    for (int o = 0; o < OUT; o++) {
-        float sum = 0.0f;
-#pragma unroll
-        for (int t = 0; t < TAPS; t++) sum += room[(t * OUT + o) * PLANE + (down + t / 3) * SIDE + right + t % 3];
-        Bf v = __float2bfloat16_rn(sum);
-        if (a.bias) v = __float2bfloat16_rn(__bfloat162float(v) + __bfloat162float(a.bias[o]));
-        to[o] = v;
-    }
+    conv_few::put_pixel<OUT>(to, room + down * SIDE + right, PLANE, SIDE, a.bias);
 }
 
 __global__ void __launch_bounds__(THREADS, 1) k_conv_few_clip(Clip a) {
