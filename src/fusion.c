@@ -110,8 +110,6 @@ static void drop(Fusion *f, Mount *m) {
 
 enum { PROBE_ROWS = 16 };
 
-static size_t align_up(size_t n) { return (n + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
-
 /* Points every tensor of a, and weights that are copied to w, into the arena; without one, counts bytes. What shares memory
  * still does there: an op that works in place is probed in place, a packed product packed. */
 static size_t furnish(OpId op, Args *a, Weight w[LINEAR_MANY_MAX], Arena *arena) {
@@ -120,7 +118,7 @@ static size_t furnish(OpId op, Args *a, Weight w[LINEAR_MANY_MAX], Arena *arena)
     Stretches all;
     slice_stretches(op, a, true, &all);
     for (int i = 0; i < all.count; i++) {
-        total += align_up(all.at[i].size);
+        total += arena_rounded(all.at[i].size);
         if (arena) all.at[i].to = arena_push(arena, all.at[i].size);
     }
     for (int i = 0; i < info->outputs + info->inputs; i++) a->tensor[i].data = slice_moved(&all, a->tensor[i].data);
@@ -149,7 +147,7 @@ static Status run_probe(const Fusion *f, const Impl *impl, const Site *site, con
     x.error = why;
     x.work = &work;
     x.scratch = &scratch;
-    Status s = arena_open(&scratch, x.device, "probe scratch", impl->scratch ? align_up(impl->scratch(&x, &a)) : 0, why);
+    Status s = arena_open(&scratch, x.device, "probe scratch", impl->scratch ? arena_rounded(impl->scratch(&x, &a)) : 0, why);
     if (s == OK) s = impl->run(&x, &a);
     arena_close(&scratch);
     arena_close(&work);

@@ -20,13 +20,11 @@ static bool passed(const Gate *g, const Family *family, const Impl *impl, uint64
     return verdicts_find(g->verdicts, family, impl, key) == VERDICT_SAME;
 }
 
-static size_t align_up(size_t n) { return (n + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
-
 static size_t outputs_span(OpId op, const Args *a) {
     size_t n = 0;
     Stretches all;
     slice_stretches(op, a, false, &all);
-    for (int i = 0; i < all.count; i++) n += all.at[i].written ? align_up(all.at[i].size) : 0;
+    for (int i = 0; i < all.count; i++) n += all.at[i].written ? arena_rounded(all.at[i].size) : 0;
     return n;
 }
 

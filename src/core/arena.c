@@ -15,7 +15,7 @@ void arena_close(Arena *a) {
 }
 
 void *arena_push(Arena *a, size_t bytes) {
-    size_t rounded = (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    size_t rounded = arena_rounded(bytes);
     if (rounded < bytes || rounded > a->capacity - a->used) return NULL;
     void *p = a->base + a->used;
     a->used += rounded;

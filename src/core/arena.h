@@ -23,6 +23,15 @@ typedef struct Arena {
 
 enum { ARENA_ALIGN = 256 }; /* what the GPU's vector loads and library calls want */
 
+/* What a push of so many bytes takes. */
+static inline size_t arena_rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
+/* For one push that is cut into pieces, once to measure and once to carve: where the next piece begins, which adds to total. */
+static inline size_t arena_piece(size_t *total, int64_t count, DType t) {
+    size_t at = *total;
+    *total += arena_rounded((size_t)count * dtype_size(t));
+    return at;
+}
+
 Status arena_open(Arena *a, Device *d, const char *name, size_t capacity, Error *e);
 void arena_close(Arena *a);
 /* Aligned to ARENA_ALIGN. NULL when the capacity is exhausted. */

@@ -7,8 +7,6 @@
 
 #include <stdlib.h>
 
-static size_t rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
-
 /* --- which rows, how large --- */
 
 static bool stays_mapped(const BindRow *r, bool maps) {
@@ -53,7 +51,7 @@ static void add_item(Layout *l, const WeightFiles *f, int row, int at, bool maps
     }
     item->group = 1;
     item->dst = destination(item->src, r->transform, l->compute);
-    size_t size = rounded(tensor_bytes(item->dst));
+    size_t size = arena_rounded(tensor_bytes(item->dst));
     l->whole += size;
     if (r->block) l->block_size[r->block - 1] += size;
 }
@@ -117,7 +115,7 @@ void layout_place(Layout *l, const bool *streamed) {
         LayoutRun *run = &l->run[item->group - 1];
         if (!run->count++) run->item = item;
         item->offset = run->offset + run->size;
-        run->size += rounded(tensor_bytes(item->dst));
+        run->size += arena_rounded(tensor_bytes(item->dst));
     }
 }
 
@@ -196,7 +194,7 @@ static void make_bytes(const void *source_run, size_t at, size_t size, void *out
     char *to = out;
     for (int i = item_at(run, at); size; i++) {
         const LayoutItem *item = &run->item[i];
-        size_t skip = at - (item->offset - run->offset), bytes = tensor_bytes(item->dst), span = rounded(bytes);
+        size_t skip = at - (item->offset - run->offset), bytes = tensor_bytes(item->dst), span = arena_rounded(bytes);
         size_t take = span - skip < size ? span - skip : size, real = skip >= bytes ? 0 : bytes - skip;
         if (real > take) real = take;
         if (real) make_piece(item, skip, real, to);

@@ -242,7 +242,7 @@ typedef struct Parts {
 } Parts;
 
 static size_t piece(size_t *total, int64_t count, DType t) {
-    size_t bytes = ((size_t)count * dtype_size(t) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    size_t bytes = arena_rounded((size_t)count * dtype_size(t));
     *total += bytes;
     return bytes;
 }

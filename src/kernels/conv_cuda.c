@@ -134,11 +134,10 @@ static size_t own_workspace(const ConvFrames *a) {
     return bytes > CUDA_BLAS_WORKSPACE ? bytes : 0;
 }
 
-static size_t rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
-
 /* Copies of x, the kernel and y for a call in planes. */
 static size_t planes_scratch(const ConvFrames *a) {
-    return conv_cuda_planes(a) ? rounded(tensor_bytes(a->x)) + rounded(tensor_bytes(a->kernel)) + rounded(tensor_bytes(a->y)) : 0;
+    if (!conv_cuda_planes(a)) return 0;
+    return arena_rounded(tensor_bytes(a->x)) + arena_rounded(tensor_bytes(a->kernel)) + arena_rounded(tensor_bytes(a->y));
 }
 
 static Status fresh(Exec *x, Tensor like, Tensor *out) {
@@ -211,8 +210,8 @@ static ConvFrames asked(const ConvFrames *args) {
 
 static size_t scratch(const ConvFrames *args) {
     ConvFrames a = asked(args);
-    return (needs_copy(args) ? rounded(tensor_bytes(a.x)) : 0) + (usable(&a.y) ? 0 : rounded(tensor_bytes(a.y))) +
-           (skip_copied(&a) ? rounded(tensor_bytes(a.skip)) : 0) + rounded(own_workspace(&a)) + planes_scratch(&a);
+    return (needs_copy(args) ? arena_rounded(tensor_bytes(a.x)) : 0) + (usable(&a.y) ? 0 : arena_rounded(tensor_bytes(a.y))) +
+           (skip_copied(&a) ? arena_rounded(tensor_bytes(a.skip)) : 0) + arena_rounded(own_workspace(&a)) + planes_scratch(&a);
 }
 
 static Status copied(Exec *x, Tensor from, Tensor *to) {

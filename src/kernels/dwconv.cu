@@ -49,7 +49,7 @@ size_t dwconv3_glu_scratch(const Exec *x, const void *args) {
     const Tensor *t = &a->x;
     (void)x;
     size_t bytes = (size_t)(t->shape[1] * t->shape[2] * t->shape[3]) * dtype_size(t->dtype);
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN * (a->before.rank ? 2 : 1);
+    return arena_rounded(bytes) * (a->before.rank ? 2 : 1);
 }
 
 /* in: the frames that are read; of x itself, or one alone. */

@@ -83,29 +83,33 @@ static void line_before(const Dw *d, const Tensor *x, const float *before, int64
         }
 }
 
+/* Where things lie in scratch. */
+typedef struct Room { size_t weight, bias, before, made, total; } Room;
+
+static Room room_of(const Dwconv3Glu *a) {
+    int64_t c = gemm_columns(a->y);
+    Room r = {0};
+    r.weight = gemm_piece(&r.total, TAPS * 2 * c);
+    r.bias = gemm_piece(&r.total, 2 * c);
+    if (!a->before.rank) return r;
+    r.before = gemm_piece(&r.total, 2 * c);
+    r.made = arena_piece(&r.total, tensor_numel(a->x), a->x.dtype);
+    return r;
+}
+
 static size_t dwconv3_glu_scratch(const Exec *x, const void *args) {
-    const Dwconv3Glu *a = args;
-    size_t total = 0;
     (void)x;
-    if (a->before.rank) {
-        gemm_piece(&total, 2 * gemm_columns(a->y));
-        gemm_piece(&total, (tensor_numel(a->x) * (int64_t)dtype_size(a->x.dtype) + 3) / 4);
-    }
-    gemm_piece(&total, TAPS * 2 * gemm_columns(a->y));
-    gemm_piece(&total, 2 * gemm_columns(a->y));
-    return total;
+    return room_of(args).total;
 }
 
 static Status dwconv3_glu_cpu(Exec *x, const void *args) {
     const Dwconv3Glu *a = args;
     TRY(check(x, a));
     int64_t c = a->y.shape[3];
-    size_t total = 0, weights = gemm_piece(&total, TAPS * 2 * c), bias = gemm_piece(&total, 2 * c);
-    size_t before = a->before.rank ? gemm_piece(&total, 2 * c) : 0;
-    size_t made = a->before.rank ? gemm_piece(&total, (tensor_numel(a->x) * (int64_t)dtype_size(a->x.dtype) + 3) / 4) : 0;
-    char *scratch = arena_push(x->scratch, total);
-    if (!scratch) return fail(x->error, ERR_MEMORY, "dwconv3_glu: no scratch of %zu bytes", total);
-    float *weight = (float *)(void *)(scratch + weights), *b = (float *)(void *)(scratch + bias);
+    Room r = room_of(a);
+    char *scratch = arena_push(x->scratch, r.total);
+    if (!scratch) return fail(x->error, ERR_MEMORY, "dwconv3_glu: no scratch of %zu bytes", r.total);
+    float *weight = (float *)(void *)(scratch + r.weight), *b = (float *)(void *)(scratch + r.bias);
     for (int64_t i = 0; i < 2 * c; i++) {
         float taps[TAPS];
         gemm_widen(taps, (const char *)a->w->w.data + (size_t)(i * TAPS) * dtype_size(a->w->w.dtype), a->w->w.dtype,
@@ -116,8 +120,8 @@ static Status dwconv3_glu_cpu(Exec *x, const void *args) {
     Dw d = {.y = a->y, .x = a->x, .frames = a->y.shape[0], .height = a->y.shape[1], .width = a->y.shape[2], .c = c,
             .weight = weight, .bias = b, .silu = x->unary ? x->unary->table[UNARY_SILU] : NULL, .t = a->x.dtype};
     if (a->before.rank) {
-        float *add = (float *)(void *)(scratch + before);
-        d.x = tensor_make(scratch + made, d.t, 4, a->x.shape);
+        float *add = (float *)(void *)(scratch + r.before);
+        d.x = tensor_make(scratch + r.made, d.t, 4, a->x.shape);
         gemm_widen(add, a->before.data, d.t, F32, 2 * c);
 #pragma omp parallel for schedule(static) num_threads(gemm_threads())
         for (int64_t i = 0; i < d.frames * d.height; i++) line_before(&d, &a->x, add, i / d.height, i % d.height);

@@ -52,9 +52,7 @@ int64_t gemm_row_stride(Tensor t);
 
 /* Sizes of one op's scratch: every piece starts on ARENA_ALIGN. Used once to measure, once to carve. */
 static inline size_t gemm_piece(size_t *total, int64_t floats) {
-    size_t at = *total;
-    *total += ((size_t)floats * sizeof(float) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-    return at;
+    return arena_piece(total, floats, F32);
 }
 
 static inline int64_t gemm_min(int64_t a, int64_t b) { return a < b ? a : b; }

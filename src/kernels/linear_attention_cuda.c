@@ -17,22 +17,16 @@ typedef struct Room {
     size_t sum, part, dot, state, a, b, total; /* offsets, bytes */
 } Room;
 
-static size_t piece(size_t *total, int64_t count, DType t) {
-    size_t at = *total;
-    *total += ((size_t)count * dtype_size(t) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-    return at;
-}
-
 /* SMs are counted when there is a GPU; a plan without one takes the most blocks that the sum can have. */
 static Room room_of(const Exec *x, const LinearAttention *a) {
     int64_t tokens = a->q.shape[0], heads = a->q.shape[1], e = a->q.shape[2], width = heads * e;
     Room r = {.blocks = linear_attention_sum_blocks(x->cuda ? x->cuda->sm_count : 1 << 16, tokens, width)};
-    r.sum = piece(&r.total, width, a->q.dtype);
-    r.part = piece(&r.total, r.blocks * width, F32);
-    r.dot = piece(&r.total, heads * tokens, a->q.dtype);
-    r.state = piece(&r.total, heads * e * e, F32);
-    r.b = piece(&r.total, tokens * width, F32); /* values, then what S gives */
-    if (a->q.dtype != F32) r.a = piece(&r.total, tokens * width, F32); /* rotated keys, then rotated queries */
+    r.sum = arena_piece(&r.total, width, a->q.dtype);
+    r.part = arena_piece(&r.total, r.blocks * width, F32);
+    r.dot = arena_piece(&r.total, heads * tokens, a->q.dtype);
+    r.state = arena_piece(&r.total, heads * e * e, F32);
+    r.b = arena_piece(&r.total, tokens * width, F32); /* values, then what S gives */
+    if (a->q.dtype != F32) r.a = arena_piece(&r.total, tokens * width, F32); /* rotated keys, then rotated queries */
     return r;
 }
 

@@ -259,20 +259,14 @@ struct Plan {
     size_t sum, part, dot, state, total;
 };
 
-size_t piece_of(size_t *total, int64_t count, DType t) {
-    size_t at = *total;
-    *total += ((size_t)count * dtype_size(t) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-    return at;
-}
-
 Plan plan_of(const Exec *x, const LinearAttention *a) {
     Plan p = {};
     p.tokens = a->q.shape[0], p.heads = a->q.shape[1], p.e = a->q.shape[2];
     p.blocks = linear_attention_sum_blocks(x->cuda ? x->cuda->sm_count : 1 << 16, p.tokens, p.heads * p.e);
-    p.sum = piece_of(&p.total, p.heads * p.e, BF16);
-    p.part = piece_of(&p.total, p.blocks * p.heads * p.e, F32);
-    p.dot = piece_of(&p.total, p.heads * p.tokens, BF16);
-    p.state = piece_of(&p.total, p.heads * p.e * p.e, F32);
+    p.sum = arena_piece(&p.total, p.heads * p.e, BF16);
+    p.part = arena_piece(&p.total, p.blocks * p.heads * p.e, F32);
+    p.dot = arena_piece(&p.total, p.heads * p.tokens, BF16);
+    p.state = arena_piece(&p.total, p.heads * p.e * p.e, F32);
     return p;
 }
 

@@ -274,12 +274,6 @@ struct Plan {
     size_t sum, sum_part, part, high, low, total;        /* offsets, bytes */
 };
 
-size_t piece_of(size_t *total, int64_t count, DType t) {
-    size_t at = *total;
-    *total += ((size_t)count * dtype_size(t) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-    return at;
-}
-
 Plan plan_of(const Exec *x, const LinearAttention *a) {
     Plan p = {};
     p.tokens = a->q.shape[0], p.heads = a->q.shape[1], p.e = a->q.shape[2];
@@ -288,11 +282,11 @@ Plan plan_of(const Exec *x, const LinearAttention *a) {
     p.share = each * STEP;
     p.shares = (int)((stages + each - 1) / each);
     p.blocks = linear_attention_sum_blocks(x->cuda ? x->cuda->sm_count : 1 << 16, p.tokens, p.heads * p.e);
-    p.sum = piece_of(&p.total, p.heads * p.e, BF16);
-    p.sum_part = piece_of(&p.total, p.blocks * p.heads * p.e, F32);
-    p.part = piece_of(&p.total, p.shares * p.heads * p.e * p.e, F32);
-    p.high = piece_of(&p.total, p.heads * p.e * p.e, BF16);
-    p.low = piece_of(&p.total, p.heads * p.e * p.e, BF16);
+    p.sum = arena_piece(&p.total, p.heads * p.e, BF16);
+    p.sum_part = arena_piece(&p.total, p.blocks * p.heads * p.e, F32);
+    p.part = arena_piece(&p.total, p.shares * p.heads * p.e * p.e, F32);
+    p.high = arena_piece(&p.total, p.heads * p.e * p.e, BF16);
+    p.low = arena_piece(&p.total, p.heads * p.e * p.e, BF16);
     return p;
 }
 

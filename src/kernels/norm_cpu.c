@@ -130,7 +130,7 @@ static Status ln_modulate_cpu(Exec *x, const void *args) {
 static size_t ln_modulate_fused_scratch(const Exec *x, const void *args) {
     const LnModulate *a = args;
     (void)x;
-    return 2 * (((size_t)a->x.shape[a->x.rank - 1] * sizeof(float) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
+    return 2 * arena_rounded((size_t)a->x.shape[a->x.rank - 1] * sizeof(float));
 }
 
 static Status ln_modulate_fused(Exec *x, const void *args) {

@@ -54,7 +54,7 @@ Status rmsnorm_scale_cuda(Exec *x, const void *args) {
 }
 
 size_t normed_bytes(Tensor x) {
-    return ((size_t)tensor_numel(x) * dtype_size(x.dtype) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    return arena_rounded((size_t)tensor_numel(x) * dtype_size(x.dtype));
 }
 
 size_t residual_norm_scratch(const Exec *x, const void *args) {

@@ -20,11 +20,9 @@ typedef struct Chain {
     size_t pushed;
 } Chain;
 
-static size_t rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
-
 static Tensor push(Exec *x, Chain *c, DType t, int rank, const int64_t *shape) {
     Tensor none = tensor_make(NULL, t, rank, shape);
-    c->pushed += rounded(tensor_bytes(none));
+    c->pushed += arena_rounded(tensor_bytes(none));
     return x ? arena_tensor(x->scratch, t, rank, shape) : none;
 }
 
@@ -53,7 +51,7 @@ static void chain(Exec *x, const SelfAttention *a, bool folded, Chain *c) {
 
 static size_t piece(const Exec *x, OpId op, const void *args) {
     const Impl *impl = ops_reference(x->ops, op);
-    return impl && impl->scratch ? rounded(impl->scratch(x, args)) : 0;
+    return impl && impl->scratch ? arena_rounded(impl->scratch(x, args)) : 0;
 }
 
 static size_t scratch_of(const Exec *x, const SelfAttention *a, bool folded) {
@@ -61,7 +59,7 @@ static size_t scratch_of(const Exec *x, const SelfAttention *a, bool folded) {
     chain(NULL, a, folded, &c);
     const size_t need[] = {piece(x, OP_linear_many, &c.in), piece(x, OP_attention, &c.attention),
                            piece(x, OP_linear, folded ? &c.value : &c.out), piece(x, OP_add, &c.sum),
-                           folded ? rounded(vae_rewrite_fold_scratch(a->x.shape[1])) : 0};
+                           folded ? arena_rounded(vae_rewrite_fold_scratch(a->x.shape[1])) : 0};
     size_t most = 0;
     for (size_t i = 0; i < sizeof need / sizeof *need; i++) most = need[i] > most ? need[i] : most;
     return c.pushed + most;

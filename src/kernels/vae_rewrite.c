@@ -86,14 +86,12 @@ void vae_rewrite_phases(const Conv2d *a, Conv2d *conv, Weight *w) {
     conv->w = w;
 }
 
-static size_t rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
-
 size_t vae_rewrite_upsample_scratch(const Exec *x, const void *args) {
     Phases p;
     phases(NULL, args, &p);
     const Impl *impl = ops_reference(x->ops, OP_conv2d);
-    return rounded(tensor_bytes(p.w)) + rounded(tensor_bytes(p.y)) +
-           (impl && impl->scratch ? rounded(impl->scratch(x, &p.conv)) : 0);
+    return arena_rounded(tensor_bytes(p.w)) + arena_rounded(tensor_bytes(p.y)) +
+           (impl && impl->scratch ? arena_rounded(impl->scratch(x, &p.conv)) : 0);
 }
 
 /* Frame i of a picture or frames; an absent tensor stays absent. */
