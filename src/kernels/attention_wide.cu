@@ -7,6 +7,7 @@
  * data so that ldmatrix meets no bank twice; keys past the end are zeros in V as in P, since 0 times NaN is NaN; the ring's
  * barrier is what makes P and the partial sums visible. */
 #include "kernels/attention_wide.h"
+#include "kernels/cuda_async.cuh"
 
 #include <cuda_bf16.h>
 #include <stdint.h>
@@ -32,18 +33,6 @@ struct Shape {
     int tq, tk, e, group; /* group: query heads a key head */
     float scale;
 };
-
-__device__ inline uint32_t address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
-
-/* 16 bytes to shared memory, zeros unless valid. */
-__device__ inline void fetch(uint32_t to, const __nv_bfloat16 *from, bool valid) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0)
-                 : "memory");
-}
-__device__ inline void fetched() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LEFT> __device__ inline void await() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
-}
 
 /* Four 8x8 matrices, one row address a lane. */
 __device__ inline void matrices(uint32_t *to, uint32_t at) {
@@ -99,11 +88,11 @@ __device__ inline void produce(Source &s, const Shape &p, uint32_t stage) {
 #pragma unroll
         for (int i = 0; i < 4; i++, row += rows, to += rows * (is_k ? K_PITCH : V_PITCH)) {
             bool valid = inside && first + row < p.tk;
-            fetch(to, valid ? data + (first + row) * token + column + at : data, valid);
+            async::copy_or_zero(to, valid ? data + (first + row) * token + column + at : data, valid);
         }
         if (++s.step == s.per) s.step = 0, s.key += KEYS;
     }
-    fetched();
+    async::commit();
 }
 
 /* CHUNKS * CHUNK columns hold the head. */
@@ -114,7 +103,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     const int q_pitch = p.e * 2 + PAD;
     char *probabilities = memory + QUERIES * q_pitch;
     float *part_max = (float *)(probabilities + P_BYTES), *part_sum = part_max + PART;
-    const uint32_t q_at = address(memory), p_at = address(probabilities), ring = address(part_sum + PART);
+    const uint32_t q_at = async::place_of(memory), p_at = async::place_of(probabilities), ring = async::place_of(part_sum + PART);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, down = warp % DOWN, across = warp / DOWN;
     const int quad = lane / 4, t = lane % 4;
     const int64_t head = blockIdx.y, kv = head / p.group;
@@ -128,7 +117,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     for (int i = threadIdx.x; i < QUERIES * p.e / VECTOR; i += THREADS) {
         int row = i / (p.e / VECTOR), at = i % (p.e / VECTOR) * VECTOR;
         bool valid = query + row < p.tq;
-        fetch(q_at + row * q_pitch + at * 2,
+        async::copy_or_zero(q_at + row * q_pitch + at * 2,
               q.data + (valid ? (query + row) * q.token : 0) + head * q.head + at, valid);
     }
     for (int i = 0; i < STAGES - 1; i++) produce(source, p, ring + i * STAGE);
@@ -136,7 +125,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     int slot = 0; /* of the slice in hand */
     /* Waits for it, and starts the one STAGES - 1 ahead in the slot of the one before. Returns its address. */
     auto next = [&]() {
-        await<STAGES - 2>();
+        async::wait<STAGES - 2>();
         __syncthreads();
         produce(source, p, ring + (slot ? slot - 1 : STAGES - 1) * STAGE);
         uint32_t at = ring + slot * STAGE;

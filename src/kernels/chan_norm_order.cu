@@ -38,7 +38,7 @@ __device__ inline Divisor divisor_of(float square) {
 }
 
 template <typename T> __device__ inline float silu_rounded(float z) { return act::silu_of_bf16(z); }
-template <> __device__ inline float silu_rounded<float>(float z) { return z / (1.0f + expf(-z)); }
+template <> __device__ inline float silu_rounded<float>(float z) { return act::silu(z); }
 
 /* Quotients as divisions give them: x r, r = 1 / length, corrected once by the exact remainder, is that where nothing over- or
  * underflows (Markstein). Otherwise, which is rare, all N are divided; so are zeros, whose sign the remainder would take. */
@@ -100,7 +100,7 @@ template <> struct Vector<Bf> {
         for (int i = 0; i < V / 2; i++) {
             Pair z = round2(n[2 * i], n[2 * i + 1]);
             z = mul(round2(__low2float(z) * scale, __high2float(z) * scale), g.v.p[i]);
-            v.p[i] = SILU ? round2(act::silu_of_bf16(__low2float(z)), act::silu_of_bf16(__high2float(z))) : z;
+            v.p[i] = SILU ? act::silu_of_pair(z) : z;
         }
     }
 };

@@ -68,6 +68,9 @@ __device__ inline float quotient(float v, float e, bool exact) {
  * exact; by enumeration no v but four comes near enough to a boundary for that to tell, and for those four the product with
  * the reciprocal rounds as the quotient does, whatever neighbour of e^-v e is. */
 __device__ inline float silu_of_bf16(float v) { return quotient(v, exp2_fast(v * -1.4426950408889634f), true); }
+__device__ inline __nv_bfloat162 silu_of_pair(__nv_bfloat162 v) {
+    return __floats2bfloat162_rn(silu_of_bf16(__low2float(v)), silu_of_bf16(__high2float(v)));
+}
 
 } /* namespace act */
 

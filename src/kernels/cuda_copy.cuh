@@ -12,6 +12,15 @@ namespace copies {
 
 [[maybe_unused]] __device__ inline unsigned shared_at(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
 
+/* Where one stands in a ring of slots: which one, and the parity of its barrier's turn. */
+struct Place {
+    int slot;
+    unsigned parity;
+};
+[[maybe_unused]] __device__ inline void advance(Place &p, int slots) {
+    if (++p.slot == slots) p.slot = 0, p.parity ^= 1;
+}
+
 /* By one thread, before the others know of the barriers: each waits for so many arrivals a turn. */
 __device__ inline void prepare(uint64_t *arrived, int count, unsigned arrivals = 1) {
 #if __CUDA_ARCH__ >= 900

@@ -17,15 +17,6 @@ constexpr int MOST_SLOTS = 4;
 constexpr size_t ROOM = 219 << 10; /* of 228 KiB, less what the system and small arrays of all resident blocks take */
 constexpr int resident(int threads) { return threads <= 256 ? 3 : 2; } /* blocks of a multiprocessor: 80 or 64 registers */
 
-/* The slot of a turn, and which time it is full. */
-struct Place {
-    int slot;
-    unsigned parity;
-};
-__device__ inline void advance(Place &p, int slots) {
-    if (++p.slot == slots) p.slot = 0, p.parity ^= 1;
-}
-
 /* Can the copy engine bring these rows? Absent ones are no hindrance. */
 static inline bool brings(const four::Row &r) { return (uintptr_t)r.data % 16 == 0 && r.stride % fast::WIDE == 0; }
 

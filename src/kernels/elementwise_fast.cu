@@ -153,10 +153,9 @@ Status modulate_cuda_fast(Exec *x, const void *args) {
 template <int KIND, bool TIMES> struct ActF {
     __host__ __device__ static constexpr Form form(int i) { return i == 0 || (i == 1 && TIMES) ? STREAM : ABSENT; }
     __device__ Pair operator()(Pair v, Pair b, Pair) const {
-        float low = __low2float(v), high = __high2float(v);
-        low = KIND == ACT_SILU ? act::silu_of_bf16(low) : act::activate<Bf>(low, KIND);
-        high = KIND == ACT_SILU ? act::silu_of_bf16(high) : act::activate<Bf>(high, KIND);
-        return TIMES ? mul(round2(low, high), b) : round2(low, high);
+        Pair a = KIND == ACT_SILU ? act::silu_of_pair(v)
+                                  : round2(act::activate<Bf>(__low2float(v), KIND), act::activate<Bf>(__high2float(v), KIND));
+        return TIMES ? mul(a, b) : a;
     }
 };
 

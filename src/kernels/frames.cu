@@ -6,7 +6,7 @@
  * result's channels; the n threads that share a line of x are neighbours, so that its pieces come from the cache.
  * Easy to get wrong: in BF16 a product with the reciprocal has the quotient's bits, since no quotient of two 8-bit numbers lies
  * nearer than 2^-18 to a boundary of rounding; in F32 it has not. s is at most 2^64, so its reciprocal is a normal number. */
-#include "kernels/cuda_rows.cuh"
+#include "kernels/cuda_act.cuh"
 #include "kernels/frames_check.h"
 #include "kernels/registry.h"
 
@@ -52,7 +52,7 @@ template <typename T, bool KEEP> __device__ inline Root root_of(const Frames<T> 
 template <typename T, bool KEEP> __device__ inline float activated(float h, const Root &s) {
     if (sizeof(T) == 4) {
         float z = h / s.by;
-        return z / (1.0f + expf(-z));
+        return act::silu(z);
     }
     if (KEEP) {
         float z = h * s.inverse;

@@ -43,8 +43,6 @@ Plan plan_of(const GroupNorm *a) {
     return p;
 }
 
-size_t rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
-
 /* --- elements --- */
 
 template <typename T, int V> using Raw = rows::Pack<T, V>;
@@ -111,17 +109,14 @@ template <typename T, int V, bool SILU, bool KEEP> __device__ inline void finish
     for (int i = 0; i < V; i++) {
         v[i] = fmaf(p[i], v[i], q[i]);
         if (SILU && KEEP) v[i] = act::quotient(v[i], act::exp2_fast(v[i] * -1.4426950408889634f), false);
-        else if (SILU && sizeof(T) == 4) v[i] = v[i] / (1.0f + expf(-v[i]));
+        else if (SILU && sizeof(T) == 4) v[i] = act::silu(v[i]);
     }
     if constexpr (PAIRS<T, V>) {
         fast::Wide w;
 #pragma unroll
         for (int i = 0; i < V / 2; i++) {
             w.p[i] = fast::round2(v[2 * i], v[2 * i + 1]);
-            if (SILU && !KEEP) {
-                float2 f = __bfloat1622float2(w.p[i]);
-                w.p[i] = fast::round2(act::silu_of_bf16(f.x), act::silu_of_bf16(f.y));
-            }
+            if (SILU && !KEEP) w.p[i] = act::silu_of_pair(w.p[i]);
         }
         fast::put(y, w);
     } else {
@@ -440,7 +435,7 @@ Status groupnorm_cuda_silu_f32(Exec *x, const void *args) {
 size_t groupnorm_cuda_scratch(const Exec *x, const void *args) {
     (void)x;
     Plan p = plan_of((const GroupNorm *)args);
-    return rounded(p.partial) + rounded(p.channel) + rounded(p.moments);
+    return arena_rounded(p.partial) + arena_rounded(p.channel) + arena_rounded(p.moments);
 }
 
 const Impl GROUPNORM_CUDA[] = {

@@ -154,8 +154,8 @@ __global__ void __launch_bounds__(2 * THREADS, ring::resident(2 * THREADS))
 #pragma unroll
     for (int j = 0; j < PER; j++) w[j] = constant(s.w + thread + THREADS * j);
     __syncthreads(); /* arrived is ready for all */
-    ring::Place place = {0, 0};
-    for (int turn = blockIdx.x; turn < turns; turn += gridDim.x, ring::advance(place, slots)) {
+    copies::Place place = {0, 0};
+    for (int turn = blockIdx.x; turn < turns; turn += gridDim.x, copies::advance(place, slots)) {
         char *slot = (char *)shared + place.slot * bytes;
         const Four *in = (const Four *)(slot + half * PIECE<PER>) + thread;
         const float *cosine = (const float *)(slot + (2 + 2 * mine) * PIECE<PER>), *sine = cosine + PIECE<PER> / sizeof(float);

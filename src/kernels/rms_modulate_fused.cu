@@ -163,8 +163,8 @@ __global__ void __launch_bounds__(BLOCK, ring::resident(BLOCK)) k_rms_modulate_r
     Wide gate = common(a.gate, 1.0f, inside);
     Factors first = factors(a.first, inside), second = factors(a.second, inside);
     __syncthreads(); /* arrived is ready for all */
-    ring::Place place = {0, 0};
-    for (int turn = blockIdx.x, odd = 0; turn < turns; turn += gridDim.x, odd ^= 1, ring::advance(place, slots)) {
+    copies::Place place = {0, 0};
+    for (int turn = blockIdx.x, odd = 0; turn < turns; turn += gridDim.x, odd ^= 1, copies::advance(place, slots)) {
         Bf *slot = (Bf *)shared + place.slot * each;
         int64_t row = (int64_t)turn * PAIR;
         bool live[PAIR] = {inside, inside && row + 1 < a.rows};
