@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct Decode {
     const Cli *cli;
@@ -123,7 +124,7 @@ static Status make(Decode *d, const OutputOptions *o, Error *e) {
     progress_clear(&d->line);
     if (s == OK && *d->interrupted) s = fail(e, ERR_INTERRUPTED, "interrupted");
     if (s == OK) s = output_write(&d->names, 0, &meta, &media, o, e);
-    if (s == OK && d->record.to_come && !d->cli->keep_latents) output_latents_settle(strdup(d->cli->args[0]), NULL);
+    if (s == OK && d->record.to_come && !d->cli->keep_latents) unlink(d->cli->args[0]);
     output_describe(d->names.kind, o, &meta);
     if (s == OK) s = result(d, &meta, &media, e);
     media_free(&media);

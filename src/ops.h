@@ -131,6 +131,12 @@ typedef struct Impl {
     bool (*accepts)(const void *args, char *why, size_t size);     /* NULL: everything */
 } Impl;
 
+/* What accepts says of a call that is for what stands behind. */
+static inline bool impl_passes_on(char *why) {
+    why[0] = 0;
+    return false;
+}
+
 enum { OPS_MAX_VARIANTS = 6 };
 
 /* The table of one component. A value: copying it is how a family is tried. */

@@ -95,8 +95,7 @@ static void on_step(void *user, const char *phase, int done, int total) {
 
 static void test_pipeline(const char *folder) {
     Error e = {0};
-    Pipeline *p;
-    p = expect_pipeline(folder);
+    Pipeline *p = expect_pipeline(folder);
     Kept kept = {0};
     Marks marks = {0};
     LatentsWatch watch = {keep, &kept};

@@ -27,7 +27,7 @@ static bool mounted_inside;
 
 static bool told_accepts(const void *args, char *why, size_t size) {
     const Tensor *y = args;
-    if (pass_height && y->shape[0] == pass_height) return why[0] = 0, false;
+    if (pass_height && y->shape[0] == pass_height) return impl_passes_on(why);
     if (asked++ != refuse_at && (!refuse_height || y->shape[0] != refuse_height)) return true;
     snprintf(why, size, "not today");
     return false;

@@ -111,8 +111,7 @@ static void recorded(void) {
     int a, b, c, d, count = 0;
     double strength;
     Error e = {0};
-    Pipeline *p = NULL;
-    p = expect_pipeline(GOLDEN_MODEL);
+    Pipeline *p = expect_pipeline(GOLDEN_MODEL);
     while (f && p && fgets(line, sizeof line, f)) {
         count++;
         if (sscanf(line, "jpeg %79s %d %d %d %79s", name, &a, &b, &c, sum) == 5) {

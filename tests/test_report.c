@@ -52,8 +52,7 @@ static int64_t ops_count(const Json *j, const char *part, const char *op, const 
 
 int main(void) {
     Error e = {0};
-    Pipeline *p = NULL;
-    p = expect_pipeline(MODEL);
+    Pipeline *p = expect_pipeline(MODEL);
     Job job = {.prompt = "a cat", .width = 64, .height = 32, .steps = STEPS, .seed = 7, .max_sequence_length = 16,
                .families = "none"};
     expect_ok(pipeline_resolve(p, &job, &e), &e);

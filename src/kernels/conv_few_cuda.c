@@ -9,19 +9,14 @@
 static Status conv2d(Exec *x, const void *args) { return conv_few_picture(x, args); }
 static Status conv3d(Exec *x, const void *args) { return conv_few_clip(x, args); }
 
-static bool passed_on(char *why) {
-    why[0] = 0;
-    return false;
-}
-
 static bool conv2d_accepts(const void *args, char *why, size_t size) {
     (void)size;
-    return conv_few_picture_fits(args) || passed_on(why);
+    return conv_few_picture_fits(args) || impl_passes_on(why);
 }
 
 static bool conv3d_accepts(const void *args, char *why, size_t size) {
     (void)size;
-    return conv_few_clip_fits(args) || passed_on(why);
+    return conv_few_clip_fits(args) || impl_passes_on(why);
 }
 
 const Impl CONV_FEW_CUDA[] = {

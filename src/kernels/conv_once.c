@@ -41,6 +41,8 @@ bool conv_once_aligned(const ConvFrames *a) {
     return aligned(&a->x) && aligned(&a->kernel) && aligned(&a->y) && aligned(&a->skip);
 }
 
+static int64_t parts(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
 int conv_once_columns(const ConvFrames *a) {
     const int64_t *k = a->kernel.shape, out = k[0];
     bool same = k[2] == ONCE_KERNEL && k[3] == ONCE_KERNEL && a->pad_top == 1 && a->pad_left == 1 && a->pad_bottom == 1 &&
@@ -50,24 +52,22 @@ int conv_once_columns(const ConvFrames *a) {
                 a->x.shape[0] <= INT32_MAX && a->x.shape[1] * a->x.shape[2] <= INT32_MAX && k[0] * k[1] * k[4] <= INT32_MAX;
     if (!same || !fits) return 0;
     int n = out % 192 == 0 ? 192 : out % 96 == 0 ? 96 : 0;
-    return n && conv_once_tiles(a, n) <= INT32_MAX ? n : 0;
+    return n && conv_once_grid(a, n).tiles <= INT32_MAX ? n : 0;
 }
 
-static int64_t parts(int64_t n, int64_t size) { return (n + size - 1) / size; }
-
-int64_t conv_once_tiles(const ConvFrames *a, int columns) {
+OnceGrid conv_once_grid(const ConvFrames *a, int columns) {
     const int64_t *y = a->y.shape;
-    return y[0] * parts(y[1], ONCE_ROWS) * parts(y[2], once_width(columns)) * parts(y[3], columns);
+    OnceGrid g = {.across = parts(y[2], once_width(columns)), .down = parts(y[1], ONCE_ROWS), .groups = y[3] / columns};
+    g.tiles = y[0] * g.down * g.across * g.groups;
+    return g;
 }
 
 size_t conv_once_packed(const ConvFrames *a, int columns) {
     const int64_t *k = a->kernel.shape;
-    return (size_t)(parts(k[0], columns) * k[1] * (k[4] / ONCE_CHANNELS) * ONCE_KERNEL) * (size_t)once_slot(columns);
+    return (size_t)(k[0] / columns * k[1] * (k[4] / ONCE_CHANNELS) * ONCE_KERNEL) * (size_t)once_slot(columns);
 }
 
-size_t conv_once_terms(const ConvFrames *a, int columns) {
-    return (size_t)(parts(a->kernel.shape[0], columns) * columns) * sizeof(float);
-}
+size_t conv_once_terms(const ConvFrames *a) { return (size_t)a->kernel.shape[0] * sizeof(float); }
 
 /* --- what it pays for --- */
 
@@ -75,8 +75,9 @@ size_t conv_once_terms(const ConvFrames *a, int columns) {
  * where on it is enough. Of whole turns the kernel does 620 TFLOP/s of 96 channels, cuDNN 260 to 300; of 192 it does 700, cuDNN
  * 570 to 650, and of those of 384 that leave a fifth of the last turn empty it is the slower one. */
 bool conv_once_pays(const ConvFrames *a, int columns, int multiprocessors) {
-    const int64_t *y = a->y.shape, groups = parts(y[3], columns);
-    int64_t turns = parts(conv_once_tiles(a, columns), multiprocessors) * multiprocessors;
-    int64_t wanted = 100 * y[0] * y[1] * y[2] * groups / (turns * ONCE_ROWS * once_width(columns));
+    const int64_t *y = a->y.shape;
+    OnceGrid g = conv_once_grid(a, columns);
+    int64_t turns = parts(g.tiles, multiprocessors) * multiprocessors;
+    int64_t wanted = 100 * y[0] * y[1] * y[2] * g.groups / (turns * ONCE_ROWS * once_width(columns));
     return wanted >= (columns == 96 ? 60 : 92);
 }

@@ -48,7 +48,7 @@ template <int N> __device__ inline void multiply(const Args &a, Barriers<N> &b, 
     const uint64_t pixels = wgmma::describe(halos + once_a_start(N, half, 0, 0, 0, 0), once_a_leading(N), once_a_stride(N));
     const uint64_t weights = wgmma::describe(slots, once_b_leading(N), once_b_stride());
     const bool tells = threadIdx.x % 32 == 0;
-    Place halo = {0, 0}, slot = {0, 0};
+    copies::Place halo = {0, 0}, slot = {0, 0};
     float sum[BLOCKS][N / 2];
     int seen = 0;
     if (half) asm volatile("bar.sync %0, %1;" ::"n"(LAG_BARRIER), "n"(MULTIPLIERS * WARPGROUP) : "memory");
@@ -56,12 +56,12 @@ template <int N> __device__ inline void multiply(const Args &a, Barriers<N> &b, 
         const Tile t = tile_of<N>(a, i);
         begin<N>(a, sum, t.group * N);
         for (int s = 0; s < a.kt * a.stages; s++) {
-            copies::await(b.halo_full + halo.at, halo.parity);
+            copies::await(b.halo_full + halo.slot, halo.parity);
 #pragma unroll 1
             for (int ky = 0; ky < ONCE_KERNEL; ky++) {
-                copies::await(b.slot_full + slot.at, slot.parity);
-                const uint64_t from = pixels + (halo.at * once_halo(N) + once_a_start(N, 0, 0, ky, 0, 0)) / ONCE_UNIT;
-                const uint64_t by = weights + slot.at * once_slot(N) / ONCE_UNIT;
+                copies::await(b.slot_full + slot.slot, slot.parity);
+                const uint64_t from = pixels + (halo.slot * once_halo(N) + once_a_start(N, 0, 0, ky, 0, 0)) / ONCE_UNIT;
+                const uint64_t by = weights + slot.slot * once_slot(N) / ONCE_UNIT;
                 wgmma::fence();
 #pragma unroll
                 for (int kx = 0; kx < ONCE_KERNEL; kx++)
@@ -77,11 +77,11 @@ template <int N> __device__ inline void multiply(const Args &a, Barriers<N> &b, 
                     copies::arrive(b.slot_free + before<SLOTS>(slot));
                     if (ky == 0) copies::arrive(b.halo_free + before<ONCE_HALOS>(halo));
                 }
-                advance<SLOTS>(slot);
+                copies::advance(slot, SLOTS);
                 if (++seen == LAG && !half)
                     asm volatile("bar.arrive %0, %1;" ::"n"(LAG_BARRIER), "n"(MULTIPLIERS * WARPGROUP) : "memory");
             }
-            advance<ONCE_HALOS>(halo);
+            copies::advance(halo, ONCE_HALOS);
         }
         wgmma::wait<0>();
         if (tells) {
@@ -143,7 +143,7 @@ template <int N> Status launch(Exec *x, const Args &a, OpId op) {
 
 Status convolve(Exec *x, const ConvFrames *f, int n) {
     const int64_t *k = f->kernel.shape, *y = f->y.shape;
-    size_t packed = conv_once_packed(f, n), terms = conv_once_terms(f, n);
+    size_t packed = conv_once_packed(f, n), terms = conv_once_terms(f);
     void *weights = arena_push(x->scratch, packed), *term = arena_push(x->scratch, terms);
     if (!weights || !term)
         return fail(x->error, ERR_MEMORY, "%s: no scratch of %zu bytes", ops_info(f->op)->name, packed + terms);
@@ -152,8 +152,8 @@ Status convolve(Exec *x, const ConvFrames *f, int n) {
     a.packed = (const char *)weights, a.term = (const float *)term;
     a.frames = (int)f->x.shape[0], a.height = (int)y[1], a.width = (int)y[2], a.in = (int)k[4], a.out = (int)k[0];
     a.kt = (int)k[1], a.pad_t = (int)f->pad_t, a.stages = a.in / ONCE_CHANNELS;
-    a.across = (a.width + once_width(n) - 1) / once_width(n), a.down = (a.height + ONCE_ROWS - 1) / ONCE_ROWS;
-    a.groups = (a.out + n - 1) / n, a.tiles = (int)conv_once_tiles(f, n);
+    OnceGrid g = conv_once_grid(f, n);
+    a.across = (int)g.across, a.down = (int)g.down, a.groups = (int)g.groups, a.tiles = (int)g.tiles;
     int64_t units = (int64_t)(packed / ONCE_UNIT);
     k_pack<<<(unsigned)((units + 255) / 256), 256, 0, x->cuda->stream>>>(
         (uint4 *)weights, (float *)term, (const Bf *)f->kernel.data, f->biased ? (const Bf *)f->w->bias.data : nullptr,
@@ -175,13 +175,11 @@ Status run(Exec *x, OpId op, const void *args) {
 Status conv2d(Exec *x, const void *args) { return run(x, OP_conv2d, args); }
 Status conv3d(Exec *x, const void *args) { return run(x, OP_conv3d, args); }
 
-size_t aligned(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
-
 size_t scratch(const Exec *x, OpId op, const void *args) {
     const ConvFrames a = conv_frames(op, args);
     const Impl *reference = ops_reference(x->ops, op);
     const int n = conv_once_columns(&a);
-    size_t own = n ? aligned(conv_once_packed(&a, n)) + aligned(conv_once_terms(&a, n)) : 0;
+    size_t own = n ? arena_rounded(conv_once_packed(&a, n)) + arena_rounded(conv_once_terms(&a)) : 0;
     size_t handed = reference && reference->scratch ? reference->scratch(x, args) : 0;
     return own > handed ? own : handed;
 }
@@ -201,17 +199,18 @@ bool there(char *why, size_t size) {
 }
 
 /* Calls that the kernel cannot take are for what stands behind. */
-bool takes(OpId op, const void *args, char *why) {
+bool takes(OpId op, const void *args) {
     const ConvFrames a = conv_frames(op, args);
-    why[0] = 0;
     return conv_once_columns(&a) != 0;
 }
 
 bool accepts2d(const void *args, char *why, size_t size) {
-    return takes(OP_conv2d, args, why) && conv_once_accepts_flat(args, why, size) && there(why, size);
+    if (!takes(OP_conv2d, args)) return impl_passes_on(why);
+    return conv_once_accepts_flat(args, why, size) && there(why, size);
 }
 bool accepts3d(const void *args, char *why, size_t size) {
-    return takes(OP_conv3d, args, why) && conv_once_accepts_deep(args, why, size) && there(why, size);
+    if (!takes(OP_conv3d, args)) return impl_passes_on(why);
+    return conv_once_accepts_deep(args, why, size) && there(why, size);
 }
 
 } /* namespace */

@@ -27,11 +27,12 @@ int conv_once_columns(const ConvFrames *a);
 bool conv_once_aligned(const ConvFrames *a);
 /* Is it faster than cuDNN, on a GPU of so many multiprocessors? columns: as above, not 0. */
 bool conv_once_pays(const ConvFrames *a, int columns, int multiprocessors);
-/* Tiles of `columns` channels. */
-int64_t conv_once_tiles(const ConvFrames *a, int columns);
+/* Tiles: how many lie across a picture and down it, groups of `columns` channels, and all of them in all frames. */
+typedef struct OnceGrid { int64_t across, down, groups, tiles; } OnceGrid;
+OnceGrid conv_once_grid(const ConvFrames *a, int columns);
 /* Scratch of the kernel: packed weights, and a term a channel in f32. */
 size_t conv_once_packed(const ConvFrames *a, int columns);
-size_t conv_once_terms(const ConvFrames *a, int columns);
+size_t conv_once_terms(const ConvFrames *a);
 
 #ifdef __cplusplus
 }

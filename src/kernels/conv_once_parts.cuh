@@ -42,15 +42,8 @@ template <int N> __device__ inline Tile tile_of(const Args &a, int i) {
     return t;
 }
 
-/* Where one stands in a ring of shared memory. */
-struct Place {
-    int at;
-    unsigned parity;
-};
-template <int SIZE> __device__ inline void advance(Place &p) {
-    if (++p.at == SIZE) p.at = 0, p.parity ^= 1;
-}
-template <int SIZE> __device__ inline int before(const Place &p) { return p.at ? p.at - 1 : SIZE - 1; }
+/* The slot before this one in its ring. */
+template <int SIZE> __device__ inline int before(const copies::Place &p) { return p.slot ? p.slot - 1 : SIZE - 1; }
 
 template <int N> struct Barriers {
     uint64_t halo_full[ONCE_HALOS], halo_free[ONCE_HALOS], slot_full[once_slots(N)], slot_free[once_slots(N)];
@@ -59,15 +52,15 @@ template <int N> struct Barriers {
 /* --- bringing --- */
 
 template <int N> __device__ inline void bring_weights(const Args &a, Barriers<N> &b, unsigned char *slots) {
-    Place p = {0, 0};
+    copies::Place p = {0, 0};
     const int each = a.kt * a.stages * ONCE_KERNEL;
     for (int i = blockIdx.x; i < a.tiles; i += gridDim.x) {
         const char *from = a.packed + (int64_t)(i % a.groups) * each * once_slot(N);
         for (int k = 0; k < each; k++, from += once_slot(N)) {
-            copies::await(b.slot_free + p.at, p.parity ^ 1); /* a fresh barrier's turn before the first is over */
-            copies::expect(b.slot_full + p.at, once_slot(N));
-            copies::bring(slots + p.at * once_slot(N), from, once_slot(N), b.slot_full + p.at);
-            advance<once_slots(N)>(p);
+            copies::await(b.slot_free + p.slot, p.parity ^ 1); /* a fresh barrier's turn before the first is over */
+            copies::expect(b.slot_full + p.slot, once_slot(N));
+            copies::bring(slots + p.slot * once_slot(N), from, once_slot(N), b.slot_full + p.slot);
+            copies::advance(p, once_slots(N));
         }
     }
 }
@@ -95,20 +88,20 @@ template <int N> __device__ inline void announce(const Args &a, const Tile &t, i
 }
 
 template <int N> __device__ inline void bring_halos(const Args &a, Barriers<N> &b, unsigned halos, int warp) {
-    Place p = {0, 0};
+    copies::Place p = {0, 0};
     for (int i = blockIdx.x; i < a.tiles; i += gridDim.x) {
         const Tile t = tile_of<N>(a, i);
         if (a.skip) announce<N>(a, t, warp);
         for (int tap = 0; tap < a.kt; tap++)
             for (int s = 0; s < a.stages; s++) {
-                copies::await(b.halo_free + p.at, p.parity ^ 1);
-                bring_halo<N>(a, t, t.frame + tap - a.pad_t, s * ONCE_CHANNELS, halos + p.at * once_halo(N), warp);
+                copies::await(b.halo_free + p.slot, p.parity ^ 1);
+                bring_halo<N>(a, t, t.frame + tap - a.pad_t, s * ONCE_CHANNELS, halos + p.slot * once_halo(N), warp);
                 async::commit();
                 async::wait<0>();
                 copies::publish();
                 __syncwarp();
-                if (threadIdx.x % 32 == 0) copies::arrive(b.halo_full + p.at);
-                advance<ONCE_HALOS>(p);
+                if (threadIdx.x % 32 == 0) copies::arrive(b.halo_full + p.slot);
+                copies::advance(p, ONCE_HALOS);
             }
     }
 }
